@@ -1,1 +1,126 @@
-"""Client of the turnstore service: durable agent turns, and the history that the next turn is given."""
+"""Client of the turnstore service: durable agent turns, and the history that the next turn is given.
+
+    from turnstore import HistoryClient, Response
+
+    with HistoryClient("127.0.0.1:50051") as client:
+        client.store_response(Response("resp_1", conversation_id="conv_1", input_items=[{...}]))
+        history = client.resolve_history(conversation_id="conv_1", view="full")
+
+`AsyncHistoryClient` has the same methods for asyncio. The wire contract's messages are in `turnstore.v1`.
+"""
+
+from turnstore.asynchronous.client import AsyncHistoryClient
+from turnstore.errors import (
+    AccessError,
+    AlreadyExistsError,
+    ConflictError,
+    ConversationLockedError,
+    CredentialInvalidError,
+    DataMissingError,
+    DeadlineError,
+    DuplicateItemError,
+    FieldViolation,
+    HistoryChangedError,
+    InternalError,
+    InvalidArgumentError,
+    InvalidFieldError,
+    LeaseLostError,
+    LinkChangedError,
+    NamespaceDeniedError,
+    NotBuiltError,
+    NotFoundError,
+    ParentNotFoundError,
+    RequestTooLargeError,
+    ResourceExhaustedError,
+    ResponseExistsError,
+    ResponseFinishedError,
+    ResponseNotFoundError,
+    RevisionMismatchError,
+    ServiceUnreachableError,
+    StoreUnavailableError,
+    TurnstoreError,
+    UnavailableError,
+)
+from turnstore.health import Ping
+from turnstore.replay import (
+    AS_STORED,
+    MODEL_SAFE,
+    DuplicateItems,
+    Exclusion,
+    ExclusionReason,
+    History,
+    HistoryView,
+    LimitCut,
+    LimitUnit,
+    ListOrder,
+    ReplayPolicy,
+    ToolItems,
+    TurnRule,
+)
+from turnstore.response import (
+    DeleteReceipt,
+    Item,
+    ItemLike,
+    Response,
+    ResponseFailure,
+    ResponseStatus,
+    ResponseSummary,
+)
+from turnstore.scope import Scope
+from turnstore.synchronous.client import HistoryClient
+
+__all__ = [
+    "AS_STORED",
+    "MODEL_SAFE",
+    "AccessError",
+    "AlreadyExistsError",
+    "AsyncHistoryClient",
+    "ConflictError",
+    "ConversationLockedError",
+    "CredentialInvalidError",
+    "DataMissingError",
+    "DeadlineError",
+    "DeleteReceipt",
+    "DuplicateItemError",
+    "DuplicateItems",
+    "Exclusion",
+    "ExclusionReason",
+    "FieldViolation",
+    "History",
+    "HistoryChangedError",
+    "HistoryClient",
+    "HistoryView",
+    "InternalError",
+    "InvalidArgumentError",
+    "InvalidFieldError",
+    "Item",
+    "ItemLike",
+    "LeaseLostError",
+    "LimitCut",
+    "LimitUnit",
+    "LinkChangedError",
+    "ListOrder",
+    "NamespaceDeniedError",
+    "NotBuiltError",
+    "NotFoundError",
+    "ParentNotFoundError",
+    "Ping",
+    "ReplayPolicy",
+    "RequestTooLargeError",
+    "ResourceExhaustedError",
+    "Response",
+    "ResponseExistsError",
+    "ResponseFailure",
+    "ResponseFinishedError",
+    "ResponseNotFoundError",
+    "ResponseStatus",
+    "ResponseSummary",
+    "RevisionMismatchError",
+    "Scope",
+    "ServiceUnreachableError",
+    "StoreUnavailableError",
+    "ToolItems",
+    "TurnRule",
+    "TurnstoreError",
+    "UnavailableError",
+]
