@@ -1,8 +1,8 @@
 """The generated code under each major version of protobuf that the client allows.
 
-Agent hosts pin protobuf 5 or 6, the service's own packages want 7. So each version gets an environment of its
-own, with nothing else in it but what the client depends on. They are kept inside the environment that runs the
-tests, so that only the first run has to install them.
+Agent hosts pin protobuf 5 or 6, the service's own packages want 7. So each version gets an environment of
+its own, with nothing else in it but what the client depends on. They are kept inside the environment that
+runs the tests, so that only the first run has to install them.
 """
 
 import fcntl
