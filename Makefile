@@ -64,8 +64,9 @@ fmt: $(STAMP) ## Format Python and protos, mending what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/buf format --write protos
 
-generate: $(STAMP) ## Make the generated code from the protos
+generate: $(STAMP) ## Make the generated code: stubs from the protos, the plain client from the async one
 	.ci/generate .
+	$(BIN)/python clients/python/derive_sync.py
 
 verify: $(STAMP) ## Check that generated code and lock files are what their sources make
 	@.ci/verify
