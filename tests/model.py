@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +25,7 @@ PARTIAL = frozenset({"CANCELLED", "INCOMPLETE"})
 NO_ID = ("", "__fake_id__")
 DEFAULT_PAGE, LARGEST_PAGE = 20, 100
 MOST_IDS = 1000
+UUID_FORM = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 REASON_OF_STATUS = {
     "CANCELLED": "CANCELLED",
     "INCOMPLETE": "INCOMPLETE",
@@ -285,6 +288,10 @@ class Model:
             raise _invalid("response.previous_response_id")
         if expected_revision is not None and expected_revision < 0:
             raise _invalid("expected_revision")
+        if request_id and not UUID_FORM.fullmatch(request_id):
+            raise _invalid("request_id")
+        if response.get("payload_json"):
+            _json_object("response.payload_json", response["payload_json"])
         inputs = _bodies(response_id, "input", response.get("input_items", ()))
         outputs = _bodies(response_id, "output", response.get("output_items", ()))
         new = {**response, "inputs": inputs, "outputs": outputs}
@@ -886,16 +893,21 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _json_object(field_name: str, text: str) -> dict[str, Any]:
+    try:
+        value = read_json(text)
+    except (ValueError, RecursionError):
+        raise _invalid(field_name) from None
+    if not isinstance(value, dict):
+        raise _invalid(field_name)
+    return value
+
+
 def _bodies(response_id: str, part: str, texts: Iterable[str]) -> tuple[_Body, ...]:
     bodies = []
     for index, text in enumerate(texts):
         where = f"response.{part}_items[{index}].json"
-        try:
-            fields = read_json(text)
-        except (ValueError, RecursionError):
-            raise _invalid(where) from None
-        if not isinstance(fields, dict):
-            raise _invalid(where)
+        fields = _json_object(where, text)
         item_id = fields.get("id")
         if item_id is None or item_id in NO_ID:
             digest = hashlib.sha256(f"{response_id}\0{part}\0{index}".encode()).hexdigest()
@@ -974,5 +986,5 @@ def _mismatch(response_id: str, expected: int, actual: int) -> RefusedError:
 
 
 def _check_id(field_name: str, value: str) -> None:
-    if not 1 <= len(value) <= 256 or any(ord(char) < 32 or 127 <= ord(char) < 160 for char in value):
+    if not 1 <= len(value) <= 256 or any(unicodedata.category(char) in ("Cc", "Cs") for char in value):
         raise _invalid(field_name)
