@@ -1,0 +1,109 @@
+"""Structured logs on standard error, one line per event, as JSON or for people."""
+
+import logging
+import sys
+import threading
+from collections.abc import MutableMapping
+from contextvars import ContextVar
+from typing import Any, Literal, TextIO
+
+import orjson
+import structlog
+
+call_fields: ContextVar[dict[str, str] | None] = ContextVar("call_fields", default=None)
+"""What the log line of the present call will say: the call log makes the dictionary, with `request_id` in it,
+and whoever handles the call adds `namespace`, `response_id`, `conversation_id` (see `note_call`). Never
+contents or credentials. None outside of calls."""
+
+_EventDict = MutableMapping[str, Any]
+
+
+def note_call(**fields: str) -> None:
+    """Adds to the log line of the present call; empty values are left out. Does nothing outside of calls."""
+    line = call_fields.get()
+    if line is not None:
+        line.update({name: value for name, value in fields.items() if value})
+
+
+def request_id() -> str:
+    """The id of the present call, under which its log lines are found; empty outside of calls."""
+    line = call_fields.get()
+    return "" if line is None else line["request_id"]
+
+
+def configure_logging(
+    level: Literal["debug", "info", "warning", "error"],
+    form: Literal["auto", "json", "console"],
+    stream: TextIO | None = None,
+) -> None:
+    """Sets up the process's logs, those of libraries included.
+
+    Args:
+        level: The least severity that is logged.
+        form: The look of a line; auto: for people on a terminal, else JSON.
+        stream: Where to; standard error unless given.
+    """
+    stream = sys.stderr if stream is None else stream
+    if form == "auto":
+        form = "console" if stream.isatty() else "json"
+    renderer: structlog.typing.Processor
+    if form == "json":
+        renderer = structlog.processors.JSONRenderer(serializer=_json)
+    else:
+        renderer = structlog.dev.ConsoleRenderer(colors=stream.isatty())
+    shared: list[structlog.typing.Processor] = [
+        _add_request_id,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+    ]
+    if form == "json":
+        shared.append(structlog.processors.format_exc_info)
+    least = getattr(logging, level.upper())
+    writer = _LineWriter(stream)
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(least),
+        logger_factory=lambda *_: writer,
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(least)
+    # At debug level the driver logs its commands, and with them what people said to their agents.
+    logging.getLogger("pymongo").setLevel(max(least, logging.INFO))
+
+
+class _LineWriter:
+    """Writes lines, and lets calls go on when nobody reads them any more."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def msg(self, line: str) -> None:
+        with self._lock:
+            try:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+            except (OSError, ValueError):  # a closed pipe, a closed stream
+                return
+
+    debug = info = warning = error = critical = exception = msg
+
+
+def _json(event: Any, **_: Any) -> str:
+    return orjson.dumps(event, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def _add_request_id(_logger: Any, _method: str, event: _EventDict) -> _EventDict:
+    line = call_fields.get()
+    if line is not None:
+        event.setdefault("request_id", line["request_id"])
+    return event

@@ -1,0 +1,83 @@
+"""Logs one line per call."""
+
+import re
+import time
+import uuid
+from typing import Any, NamedTuple
+
+import grpc
+import structlog
+
+from turnstore_service.operations.logging import call_fields
+from turnstore_service.rpc.interceptors.around import AroundCalls
+
+REQUEST_ID_KEY = "x-request-id"
+"""Metadata in which a caller may give the call an id, and in which the server tells the one that it
+logged."""
+
+_SANE_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+"""What is taken over from callers: nothing that could break a log line or flood it."""
+
+_QUIET = "/grpc."
+"""Calls of health and reflection come every few seconds from every probe, so they are logged at debug
+level."""
+
+_log = structlog.get_logger("turnstore_service.calls")
+
+
+class _LoggedCall(NamedTuple):
+    method: str
+    fields: dict[str, str]
+    began: float
+
+
+class CallLogInterceptor(AroundCalls[_LoggedCall]):
+    """Logs method, code, milliseconds, request id, and what the handler notes: namespace, response,
+    conversation.
+    """
+
+    def begin(self, method: str, context: Any) -> _LoggedCall:
+        """Gives the call its id and the dictionary for its line, and promises the id to the caller."""
+        request_id = _given_id(context) or uuid.uuid4().hex
+        context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
+        fields = {"request_id": request_id}
+        call_fields.set(fields)  # never taken back: every call has a task of its own
+        return _LoggedCall(method, fields, time.perf_counter())
+
+    def end(self, call: _LoggedCall, code: grpc.StatusCode, error: BaseException | None) -> None:
+        """Writes the line; at warning level for what is the server's fault, with the error if there is
+        one.
+        """
+        level = _log.info
+        if error is not None:
+            level = _log.error
+        elif code in _SERVER_FAULTS:
+            level = _log.warning
+        elif call.method.startswith(_QUIET):
+            level = _log.debug
+        level(
+            "call",
+            method=call.method,
+            code=code.name,
+            ms=round((time.perf_counter() - call.began) * 1000, 2),
+            **call.fields,
+            **({} if error is None else {"exc_info": error}),
+        )
+
+
+_SERVER_FAULTS = frozenset(
+    {
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DATA_LOSS,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+    }
+)
+
+
+def _given_id(context: Any) -> str | None:
+    for key, value in context.invocation_metadata() or ():
+        if key == REQUEST_ID_KEY:
+            return value if isinstance(value, str) and _SANE_ID.fullmatch(value) else None
+    return None

@@ -1,0 +1,270 @@
+"""The wiring of the service's process: what is started, in which order, and how it ends."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import grpc
+import structlog
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from turnstore.v1 import history_service_pb2
+from turnstore_service.embedded.binary import find_mongod
+from turnstore_service.embedded.mongod import EmbeddedMongod
+from turnstore_service.operations.addresses import Address
+from turnstore_service.operations.health import CHECK_SECONDS, HealthMonitor, HealthServicer
+from turnstore_service.operations.metrics import Metrics, MetricsEndpoint, version
+from turnstore_service.operations.settings import MIB, Settings, mask_uri
+from turnstore_service.rpc.interceptors.call_log import CallLogInterceptor
+from turnstore_service.rpc.interceptors.metrics import MetricsInterceptor
+from turnstore_service.rpc.service import HistoryService
+from turnstore_service.storage.errors import StoreError
+from turnstore_service.storage.mongo import driver
+from turnstore_service.storage.mongo.store import MongoStore
+
+SERVED: Sequence[Any] = (
+    history_service_pb2.DESCRIPTOR.services_by_name["HistoryService"],
+    health_pb2.DESCRIPTOR.services_by_name["Health"],
+    reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"],
+)
+"""Descriptors of all services that the server has."""
+
+_MONGOD_POLL_SECONDS = 0.5
+
+_log = structlog.get_logger("turnstore_service.server")
+
+
+class StartError(Exception):
+    """The service cannot start or go on. The message is for the operator: what happened and what to do."""
+
+
+def make_server(settings: Settings, metrics: Metrics) -> grpc.aio.Server:
+    """A gRPC server with its interceptors and limits, and nothing in it yet."""
+    return grpc.aio.server(
+        interceptors=[MetricsInterceptor(metrics), CallLogInterceptor()],
+        options=[
+            # On by default: a second server on the port would silently take a share of the calls.
+            ("grpc.so_reuseport", 0),
+            # Somewhat more than the service's own limit, which is answered with a reason and the size.
+            ("grpc.max_receive_message_length", settings.max_request_bytes + MIB),
+            ("grpc.max_send_message_length", -1),
+        ],
+    )
+
+
+def bind(server: grpc.aio.Server, address: Address) -> Address:
+    """Opens the port; returns the address with the real port.
+
+    Raises:
+        StartError: It cannot be opened.
+    """
+    try:
+        return Address(address.host, server.add_insecure_port(str(address)))
+    except RuntimeError as error:
+        raise _cannot_listen("TURNSTORE_LISTEN", address) from error
+
+
+async def add_services(server: grpc.aio.Server, store: MongoStore, settings: Settings) -> HealthServicer:
+    """Puts all services into the server; returns the one that tells health, which is not ready yet."""
+    HistoryService(store, settings).add_to_server(server)
+    health = await HealthServicer.create()
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    if settings.reflection:
+        reflection.enable_server_reflection([service.full_name for service in SERVED], server)
+    return health
+
+
+async def open_store(uri: str, settings: Settings, metrics: Metrics | None = None) -> MongoStore:
+    """The store, which connects when it is first asked. `metrics` is told of every database call."""
+    return await MongoStore.open(
+        uri,
+        settings.mongodb_database,
+        max_calls=settings.pool_size,
+        observer=metrics,
+        abandon_after=settings.abandon_after,
+        erase_grace=settings.erase_grace,
+    )
+
+
+async def migrate(settings: Settings) -> None:
+    """Makes the indexes, on the embedded MongoDB if there is no other.
+
+    Raises:
+        EmbeddedMongodError: The embedded MongoDB does not start.
+        StartError: The database does not answer, or an index stands that is not as it should be.
+    """
+    async with AsyncExitStack() as stack:
+        uri, _ = await _find_database(settings, stack)
+        store = await open_store(uri, settings)
+        stack.push_async_callback(store.close)
+        await _make_indexes(store)
+
+
+async def serve(settings: Settings) -> None:
+    """Runs the service until SIGTERM or SIGINT, and ends it in order. A second signal ends it at once.
+
+    Raises:
+        EmbeddedMongodError: The embedded MongoDB does not start.
+        StartError: A port cannot be opened, or the embedded MongoDB ended by itself.
+    """
+    signals = _Signals()
+    metrics = Metrics(SERVED)
+    server = make_server(settings, metrics)
+    _log.info("starting", version=version())
+    # What is pushed first ends last: metrics are there to the end, and the database outlives the last call.
+    async with AsyncExitStack() as stack:
+        listen = bind(server, settings.listen)
+        metrics_listen = _serve_metrics(settings, metrics, stack)
+        uri, mongod = await _find_database(settings, stack)
+        store = await open_store(uri, settings, metrics)
+        stack.push_async_callback(store.close)
+        if mongod is not None:
+            await _make_indexes(store)
+        health = await add_services(server, store, settings)
+        monitor = HealthMonitor(
+            _CheckedStore(store),
+            health,
+            settings.health_interval.total_seconds(),
+            metrics.ready.set,
+        )
+        await server.start()
+        stack.push_async_callback(server.stop, None)
+        _log.info("listening", listen=str(listen), metrics_listen=str(metrics_listen or "off"))
+        _write_ready_file(settings, listen, metrics_listen, uri, stack)
+
+        monitoring = asyncio.create_task(monitor.run())
+        ended = asyncio.create_task(_ended_by_itself(mongod))
+        stopping = asyncio.create_task(signals.stop.wait())
+        await asyncio.wait((monitoring, ended, stopping), return_when=asyncio.FIRST_COMPLETED)
+        tasks = (monitoring, ended, stopping)
+        for task in tasks:
+            task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        metrics.ready.set(0)
+        await health.set_ready(False)
+        await _drain(server, health, settings, signals)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+    _log.info("stopped")
+
+
+class _Signals:
+    """What SIGTERM and SIGINT ask for."""
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        self.hurry = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._received, number)
+
+    def _received(self, number: signal.Signals) -> None:
+        (self.hurry if self.stop.is_set() else self.stop).set()
+        _log.info("signal received", signal=number.name)
+
+
+class _CheckedStore:
+    """The store, asked with a deadline: a check that fails says why, and leaves no call running."""
+
+    def __init__(self, store: MongoStore) -> None:
+        self._store = store
+
+    async def ping(self) -> None:
+        # Somewhat before the monitor gives up, so that the driver's words about the cause are heard.
+        driver.deadline.set(time.monotonic() + CHECK_SECONDS * 0.9)
+        await self._store.ping()
+
+    async def index_problems(self) -> list[str]:
+        return await self._store.index_problems()
+
+
+async def _find_database(settings: Settings, stack: AsyncExitStack) -> tuple[str, EmbeddedMongod | None]:
+    if settings.mongodb_uri is not None:
+        _log.info("database", uri=mask_uri(settings.mongodb_uri), database=settings.mongodb_database)
+        return settings.mongodb_uri, None
+    mongod = EmbeddedMongod(settings.data_dir, find_mongod(settings.mongod), settings.mongod_cache)
+    await asyncio.to_thread(mongod.start)
+    stack.push_async_callback(asyncio.to_thread, mongod.stop)
+    _log.info(
+        "embedded MongoDB", uri=mongod.uri, data_dir=str(mongod.data_dir), database=settings.mongodb_database
+    )
+    return mongod.uri, mongod
+
+
+async def _make_indexes(store: MongoStore) -> None:
+    try:
+        await store.migrate()
+    except StoreError as error:
+        cause = "" if error.__cause__ is None else f" ({error.__cause__})"
+        raise StartError(f"The indexes cannot be made: {error}{cause}") from error
+
+
+def _serve_metrics(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Address | None:
+    if settings.metrics_listen is None:
+        return None
+    try:
+        endpoint = MetricsEndpoint(metrics, settings.metrics_listen)
+    except OSError as error:
+        raise _cannot_listen("TURNSTORE_METRICS_LISTEN", settings.metrics_listen) from error
+    stack.push_async_callback(asyncio.to_thread, endpoint.close)
+    return endpoint.address
+
+
+def _cannot_listen(variable: str, address: Address) -> StartError:
+    return StartError(
+        f"Cannot listen on {address}: is it in use by another process, or no address of this machine? "
+        f"Set {variable} to another one."
+    )
+
+
+def _write_ready_file(
+    settings: Settings, listen: Address, metrics_listen: Address | None, uri: str, stack: AsyncExitStack
+) -> None:
+    path = settings.ready_file
+    if path is None:
+        return
+    text = json.dumps(
+        {
+            "pid": os.getpid(),
+            "listen": str(listen),
+            "metrics_listen": None if metrics_listen is None else str(metrics_listen),
+            "mongodb_uri": mask_uri(uri),
+        }
+    )
+    written = path.with_name(f"{path.name}.{os.getpid()}")
+    written.write_text(text)
+    written.replace(path)  # a reader sees the whole file or none
+    stack.callback(path.unlink, missing_ok=True)
+
+
+async def _ended_by_itself(mongod: EmbeddedMongod | None) -> None:
+    if mongod is None:
+        await asyncio.Event().wait()
+        return
+    while mongod.exit_status is None:  # noqa: ASYNC110  # a child process is no event
+        await asyncio.sleep(_MONGOD_POLL_SECONDS)
+    raise StartError(
+        f"The embedded mongod ended by itself (status {mongod.exit_status}); its log is {mongod.log_path}."
+    )
+
+
+async def _drain(
+    server: grpc.aio.Server, health: HealthServicer, settings: Settings, signals: _Signals
+) -> None:
+    """Lets load balancers notice, then running calls end; a second signal cuts both short."""
+    hurry = asyncio.create_task(signals.hurry.wait())
+    await asyncio.wait((hurry,), timeout=settings.shutdown_pause.total_seconds())
+    health.end_watches()
+    stopped = asyncio.create_task(server.stop(settings.shutdown_grace.total_seconds()))
+    await asyncio.wait((hurry, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if not stopped.done():
+        await server.stop(None)
+    await stopped
+    hurry.cancel()
