@@ -1,0 +1,1 @@
+"""The history of a line: the replay rules applied to what the store holds."""

@@ -1,0 +1,198 @@
+"""Resolving a line: reading as much of it as the answer needs, and applying the rules.
+
+Under a limit only a window of the newest turns is read, grown until the rules say that the answer is whole, with
+the few older turns that the rules ask for. Without a limit the whole line is the window.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from turnstore_service.replay.rules import Sifted, cut, explain, look_behind, sift
+from turnstore_service.replay.values import Entry, Excluded, Holder, LimitUnit, Question, Turn
+from turnstore_service.storage.mongo import documents
+from turnstore_service.storage.mongo.reading import Reading
+from turnstore_service.storage.values import NO_END, BodyRef, Line
+
+BODIES_ALONG_UNITS = 1000
+"""Limit up to which bodies are read together with the turns; larger windows are read without, then by page."""
+
+
+@dataclass(slots=True)
+class History:
+    """A resolved history."""
+
+    entries: Sequence[Entry]
+    exclusions: Sequence[Excluded]
+    truncated: bool
+    ancestor_deleted: bool
+    newest_place: int
+    """The newest place that was seen: pages of one history do not look beyond it."""
+    revisions: Mapping[str, int]
+    bodies: dict[BodyRef, str]
+    """JSON that came along with the turns."""
+
+    def digest(self) -> bytes:
+        """Tells whether two resolutions gave the same history: items, their order and the state they are in."""
+        digest = hashlib.blake2b(digest_size=16)
+        for entry in self.entries:
+            key = entry.body[0] if entry.body else ""
+            digest.update(f"{entry.head.id}\n{key}\n{self.revisions.get(key, 0)}\r".encode())
+        for excluded in self.exclusions:
+            digest.update(f"{excluded.response_id}\n{excluded.reason}\n{len(excluded.item_ids)}\r".encode())
+        digest.update(b"%d%d" % (self.truncated, self.ancestor_deleted))
+        return digest.digest()
+
+
+class _Window:
+    """The turns of one or two lines that have been read, oldest first."""
+
+    def __init__(
+        self, reading: Reading, lines: Sequence[Line], question: Question, explained: bool, full: bool
+    ) -> None:
+        self._reading = reading
+        self._lines = lines
+        self._question = question
+        self._explained = explained
+        with_bodies = full and question.limit is not None and question.limit <= BODIES_ALONG_UNITS
+        looks_at_types = full or explained or question.policy.matches_calls or question.named
+        self._projection = (
+            documents.WITH_BODIES if with_bodies else documents.HEADS if looks_at_types else documents.IDS
+        )
+        self._at = len(lines) - 1
+        self._below = NO_END + 1
+        self._turns: list[Turn] = [line.tail for line in lines if line.tail is not None]
+        self._older: dict[str, tuple[int, int, Turn]] = {}
+        self._holders: dict[str, list[Holder]] = {}
+        self._sought_holders: set[str] = set()
+        self._sought: tuple[set[str], set[str]] = (set(), set())
+        self.complete = False
+        self.deleted = False
+        self.newest_place = 0
+        self.revisions: dict[str, int] = {}
+        self.bodies: dict[BodyRef, str] = {}
+
+    async def prepare(self) -> None:
+        """Settles by what time a running turn counts as abandoned."""
+        self._abandoned_before = await self._reading.abandoned_before()
+
+    async def grow(self, count: int) -> None:
+        """Reads that many older turns."""
+        line = self._lines[self._at]
+        first = self._below > NO_END
+        batch = await self._reading.turns(
+            line,
+            below=self._below,
+            count=count,
+            projection=self._projection,
+            everything=self._explained,
+            ask_deleted=first,
+            abandoned_before=self._abandoned_before,
+        )
+        self.deleted = self.deleted or batch.deleted
+        if batch.turns:
+            self._below = batch.turns[-1][0]
+            if first and self._at == len(self._lines) - 1:
+                self.newest_place = batch.turns[0][0]
+        known = {turn.key for turn in self._turns}
+        self._turns[:0] = [turn for _, turn in reversed(batch.turns) if turn.key not in known]
+        self.revisions.update(batch.revisions)
+        self.bodies.update(batch.bodies)
+        for _, turn in batch.turns:
+            self._older.pop(turn.key, None)
+        if not batch.more:
+            self._at -= 1
+            self._below = NO_END + 1
+            self.complete = self._at < 0
+
+    async def has_lost_any(self) -> bool:
+        """Whether a deleted response stands on the lines, also where the window did not reach."""
+        unread = self._lines[: self._at + (self._below > NO_END)]
+        return self.deleted or any([await self._reading.lost_any(line) for line in unread])
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The older turns that were looked up, then the window."""
+        older = [turn for _, _, turn in sorted(self._older.values(), key=lambda found: found[:2])]
+        return older + self._turns
+
+    async def sift(self) -> Sifted:
+        """Applies the rules to what was read, looking up what they ask for."""
+        while True:
+            turns = self.turns
+            await self._look_up_holders(turns)
+            sifted = sift(turns, self._question, self._holders)
+            if self.complete or not await self._look_behind(turns, sifted):
+                return sifted
+
+    async def _look_up_holders(self, turns: Sequence[Turn]) -> None:
+        wanted = {item.id for turn in turns for item in turn.snapshot} - self._sought_holders
+        if wanted:
+            self._sought_holders |= wanted
+            line = self._lines[0]
+            holders, revisions = await self._reading.holders(
+                line.scope, sorted(wanted), self._abandoned_before
+            )
+            self._holders.update(holders)
+            for key, revision in revisions.items():
+                self.revisions.setdefault(key, revision)
+
+    async def _look_behind(self, turns: Sequence[Turn], sifted: Sifted) -> bool:
+        ids, calls = look_behind(turns, sifted, self._question)
+        ids -= self._sought[0]
+        calls -= self._sought[1]
+        if not ids and not calls:
+            return False
+        self._sought[0].update(ids)
+        self._sought[1].update(calls)
+        found_any = False
+        known = {turn.key for turn in self._turns}
+        for number, line in enumerate(self._lines[: self._at + 1]):
+            below = self._below if number == self._at else NO_END + 1
+            for place, turn, revision in await self._reading.behind(
+                line, below, ids, calls, self._abandoned_before
+            ):
+                if turn.key not in known:
+                    found_any = True
+                    self._older.setdefault(turn.key, (number, place, turn))
+                    self.revisions[turn.key] = revision
+        return found_any
+
+
+async def resolve(
+    reading: Reading, lines: Sequence[Line], question: Question, *, explained: bool, full: bool
+) -> History:
+    """The history of one line, or of two one after the other (each item once).
+
+    Raises StoreUnavailableError and StoreDeadlineError: a history is never shorter because the database is away.
+    """
+    window = _Window(reading, lines, question, explained, full)
+    await window.prepare()
+    count = _first_guess(question)
+    while True:
+        await window.grow(count)
+        sifted = await window.sift()
+        answer = cut(sifted, question)
+        if window.complete or answer.truncated:
+            break
+        count = min(count * 2, 1 << 20)
+    exclusions = explain(window.turns, answer) if explained else ()
+    deleted = await window.has_lost_any()
+    return History(
+        answer.entries,
+        exclusions,
+        answer.truncated,
+        deleted,
+        window.newest_place,
+        window.revisions,
+        window.bodies,
+    )
+
+
+def _first_guess(question: Question) -> int:
+    """How many turns to read at first: most have two items or more."""
+    if question.limit is None:
+        return 1 << 20
+    if question.unit is LimitUnit.TURNS:
+        return question.limit + 1
+    return question.limit // 2 + 1

@@ -1,0 +1,244 @@
+"""The driver: everything that is Motor's is in this module, so that its successor is a change of one file.
+
+Motor runs PyMongo in a thread pool. Two consequences are dealt with here: the pool is the real limit of
+concurrency, so calls queue in order before it (waiters inside the driver are not first-come, and some would
+wait for seconds under load); and cancelling the awaiting task does not stop the thread, only the deadline does,
+which is therefore handed to the driver.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+MAX_CALLS = 24
+"""Database calls at one time and process. Two cores saturate well below this; more only adds waiting."""
+
+os.environ.setdefault("MOTOR_MAX_WORKERS", str(MAX_CALLS))  # read by Motor when it is imported
+
+import pymongo  # noqa: E402
+from bson.codec_options import CodecOptions  # noqa: E402
+from motor.motor_asyncio import AsyncIOMotorClient  # noqa: E402
+from pymongo import errors as driver_errors  # noqa: E402
+from pymongo.read_preferences import ReadPreference  # noqa: E402
+from pymongo.write_concern import WriteConcern  # noqa: E402
+
+from turnstore_service.storage.errors import (  # noqa: E402
+    StoreBrokenError,
+    StoreDeadlineError,
+    StoreError,
+    StoreUnavailableError,
+)
+
+Document = dict[str, Any]
+
+deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
+"""When the present call must have ended, on the monotonic clock; None: no end."""
+
+DUPLICATE_KEY = 11000
+_TOO_LARGE = frozenset({10334, 17280, 17419, 17420})
+"""Server codes for a document above 16 MiB, or an index key that is too long."""
+_AWAY = frozenset({6, 7, 64, 89, 91, 189, 9001, 10107, 11600, 11602, 13388, 13435, 13436, 13})
+"""Server codes for "not now": unreachable, stepping down, no primary, shutting down, write concern not met; 13
+(not authorised) is what a member answers whose users are not synchronised yet."""
+_SELECTION_SECONDS = 5.0
+"""How long a call waits for a primary: an election takes about as long, and the caller retries anyway."""
+
+
+class DuplicateKeyConflict(StoreError):
+    """A unique index refused a write."""
+
+    def __init__(self, fields: frozenset[str]) -> None:
+        super().__init__(", ".join(sorted(fields)))
+        self.fields = fields
+        """Names of the index's fields."""
+
+
+class DocumentTooLarge(StoreError):
+    """A document would have grown past the database's limit."""
+
+
+class CallObserver(Protocol):
+    """Is told of every database call."""
+
+    def database_call(self, operation: str, outcome: str, seconds: float, waited: float) -> None:
+        """`outcome`: ok, conflict, unavailable, deadline, error. `waited`: seconds in the queue."""
+
+
+class Database:
+    """One database: the calls that the store makes, with deadlines, order and errors dealt with.
+
+    Reads go to the primary. Writes are acknowledged by a majority of the members, journaled.
+    Every method raises StoreUnavailableError or StoreDeadlineError when the database cannot answer in time;
+    nothing of the driver's gets past it.
+    """
+
+    def __init__(
+        self, uri: str, name: str, max_calls: int = MAX_CALLS, observer: CallObserver | None = None
+    ) -> None:
+        self._client: AsyncIOMotorClient[Document] = AsyncIOMotorClient(
+            uri,
+            maxPoolSize=max_calls + 4,
+            serverSelectionTimeoutMS=int(_SELECTION_SECONDS * 1000),
+            connectTimeoutMS=5000,
+            retryReads=True,
+            retryWrites=True,
+            appname="turnstore",
+        )
+        self._database = self._client.get_database(
+            name,
+            codec_options=CodecOptions(tz_aware=True),
+            read_preference=ReadPreference.PRIMARY,
+            write_concern=WriteConcern("majority", j=True),
+        )
+        self._turns = asyncio.Semaphore(max_calls)
+        self._observer = observer
+
+    def close(self) -> None:
+        """Ends all connections."""
+        self._client.close()
+
+    @asynccontextmanager
+    async def _call(self, operation: str) -> AsyncIterator[None]:
+        began = time.monotonic()
+        outcome = "error"
+        entered = began
+        try:
+            async with self._turns:
+                entered = time.monotonic()
+                ends = deadline.get()
+                if ends is None:
+                    yield
+                else:
+                    if ends <= entered:
+                        raise StoreDeadlineError("the deadline passed before the database was asked")
+                    with pymongo.timeout(ends - entered):
+                        yield
+            outcome = "ok"
+        except StoreDeadlineError:
+            outcome = "deadline"
+            raise
+        except driver_errors.PyMongoError as error:
+            translated, outcome = _translate(error)
+            raise translated from error
+        finally:
+            if self._observer is not None:
+                self._observer.database_call(operation, outcome, time.monotonic() - entered, entered - began)
+
+    async def find(
+        self,
+        collection: str,
+        query: Mapping[str, Any],
+        projection: Mapping[str, Any] | None = None,
+        sort: Sequence[tuple[str, int]] | None = None,
+        limit: int = 0,
+    ) -> list[Document]:
+        """The documents that match, at most `limit` (0: all)."""
+        async with self._call("find"):
+            cursor = self._database[collection].find(query, projection, limit=limit, batch_size=limit)
+            if sort:
+                cursor = cursor.sort(sort)
+            documents: list[Document] = await cursor.to_list(None)
+            return documents
+
+    async def find_one(
+        self,
+        collection: str,
+        query: Mapping[str, Any],
+        projection: Mapping[str, Any] | None = None,
+        sort: Sequence[tuple[str, int]] | None = None,
+    ) -> Document | None:
+        """The first document that matches."""
+        documents = await self.find(collection, query, projection, sort, limit=1)
+        return documents[0] if documents else None
+
+    async def insert(self, collection: str, document: Document) -> None:
+        """Durable on a majority when it returns. Raises DuplicateKeyConflict, DocumentTooLarge."""
+        async with self._call("insert"):
+            await self._database[collection].insert_one(document)
+
+    async def insert_many(self, collection: str, documents: Sequence[Document]) -> None:
+        """Durable on a majority when it returns; in order, and not all or nothing."""
+        async with self._call("insert"):
+            await self._database[collection].insert_many(documents)
+
+    async def find_and_update(
+        self,
+        collection: str,
+        query: Mapping[str, Any],
+        update: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        projection: Mapping[str, Any] | None = None,
+        *,
+        before: bool = False,
+    ) -> Document | None:
+        """Changes the document that matches, in one step, and gives it as it is then (or was before)."""
+        async with self._call("find_and_update"):
+            found: Document | None = await self._database[collection].find_one_and_update(
+                query, update, projection=projection, return_document=not before
+            )
+            return found
+
+    async def update_one(
+        self, collection: str, query: Mapping[str, Any], update: Mapping[str, Any], *, upsert: bool = False
+    ) -> int:
+        """Changes the first document that matches; how many matched."""
+        async with self._call("update"):
+            result = await self._database[collection].update_one(query, update, upsert=upsert)
+            return int(result.matched_count)
+
+    async def update_many(
+        self,
+        collection: str,
+        query: Mapping[str, Any],
+        update: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    ) -> int:
+        """Changes all documents that match, each in one step; how many were changed."""
+        async with self._call("update"):
+            result = await self._database[collection].update_many(query, update)
+            return int(result.modified_count)
+
+    async def delete_many(self, collection: str, query: Mapping[str, Any]) -> int:
+        """Removes all documents that match; how many."""
+        async with self._call("delete"):
+            return int((await self._database[collection].delete_many(query)).deleted_count)
+
+    async def aggregate(self, collection: str, pipeline: Sequence[Mapping[str, Any]]) -> list[Document]:
+        """The results of a pipeline."""
+        async with self._call("aggregate"):
+            documents: list[Document] = await self._database[collection].aggregate(pipeline).to_list(None)
+            return documents
+
+    async def indexes(self, collection: str) -> list[Document]:
+        """The indexes of a collection; none for one that does not exist."""
+        async with self._call("list_indexes"):
+            documents: list[Document] = await self._database[collection].list_indexes().to_list(None)
+            return documents
+
+    async def command(self, name: str, value: Any = 1, **arguments: Any) -> Document:
+        """Runs a database command."""
+        async with self._call("command"):
+            return dict(await self._database.command(name, value, **arguments))
+
+
+def _translate(error: driver_errors.PyMongoError) -> tuple[StoreError, str]:
+    if isinstance(error, driver_errors.BulkWriteError):
+        codes = {detail.get("code") for detail in error.details.get("writeErrors", ())}
+        if codes == {DUPLICATE_KEY}:
+            return DuplicateKeyConflict(frozenset()), "conflict"
+    code = getattr(error, "code", None)
+    if code == DUPLICATE_KEY:
+        details = getattr(error, "details", None) or {}
+        return DuplicateKeyConflict(frozenset(details.get("keyPattern", ()))), "conflict"
+    if code in _TOO_LARGE or isinstance(error, driver_errors.DocumentTooLarge):
+        return DocumentTooLarge("the document is too large"), "error"
+    ends = deadline.get()
+    if error.timeout and ends is not None and time.monotonic() >= ends - 0.005:
+        return StoreDeadlineError("the deadline passed inside a database call"), "deadline"
+    if isinstance(error, driver_errors.OperationFailure) and not (
+        code in _AWAY or error.timeout or error.has_error_label("RetryableWriteError")
+    ):
+        return StoreBrokenError("the database refused a command"), "error"
+    return StoreUnavailableError("the database could not answer"), "unavailable"

@@ -1,0 +1,406 @@
+"""Reads: the turns of a line, who holds an item, bodies, single responses.
+
+Every query is an index scan whose work follows what it returns.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from turnstore_service.replay.values import Holder, Part, Turn
+from turnstore_service.storage.errors import (
+    ChangedError,
+    DataMissingError,
+    ParentNotFoundError,
+    ResponseNotFoundError,
+)
+from turnstore_service.storage.mongo import documents
+from turnstore_service.storage.mongo.bodies import PAYLOAD, Bodies
+from turnstore_service.storage.mongo.driver import Database, Document
+from turnstore_service.storage.mongo.indexes import RESPONSES
+from turnstore_service.storage.mongo.lines import DELETED_PLACE, Lines, conversation_thread
+from turnstore_service.storage.values import (
+    NO_END,
+    Batch,
+    BodyRef,
+    Line,
+    Scope,
+    Segment,
+    StoredResponse,
+    Summary,
+)
+
+SEGMENTS_AT_ONCE = 64
+"""Stretches of threads in one query: the planner looks at each."""
+TURNS_AT_ONCE = 2000
+"""Turns in one query, so that a long line is read in pieces."""
+IDS_AT_ONCE = 1000
+RESPONSES_AT_ONCE = 100
+"""Responses whose bodies are read in one query; each brings at most `documents.BODIES_ALONG_BYTES`."""
+
+_PLACE = {"id": 1, "thread": 1, "place": 1, "deleted": 1, "previous_response_id": 1}
+
+
+class Reading:
+    """The reads of one database."""
+
+    def __init__(
+        self, database: Database, lines: Lines, bodies: Bodies, abandon_after: timedelta | None
+    ) -> None:
+        self._database = database
+        self._lines = lines
+        self._bodies = bodies
+        self._abandon_after = abandon_after
+
+    async def latest(
+        self, scope: Scope, response_id: str, projection: Mapping[str, Any] | None = None
+    ) -> Document | None:
+        """The document of a response of this id that was created last: live, or what stays of a deleted one."""
+        first = documents.response_key(scope, response_id, 0)
+        return await self._database.find_one(
+            RESPONSES,
+            {"_id": {"$gte": first, "$lte": documents.response_key(scope, response_id, 0xFFFFFFFF)}},
+            projection,
+            [("_id", -1)],
+        )
+
+    async def live(
+        self, scope: Scope, response_id: str, projection: Mapping[str, Any] | None = None
+    ) -> Document:
+        """The document of a response that exists. Raises ResponseNotFoundError."""
+        document = await self.latest(scope, response_id, {**projection, "deleted": 1} if projection else None)
+        if document is None or document.get("deleted"):
+            raise ResponseNotFoundError(response_id)
+        return document
+
+    async def abandoned_before(self) -> datetime | None:
+        """Turns that run and have not changed since then count as FAILED, by the database's clock."""
+        if self._abandon_after is None:
+            return None
+        now = (await self._database.command("hello"))["localTime"]
+        return documents.abandoned_before(now, self._abandon_after)
+
+    # Lines
+
+    async def line_of_conversation(self, scope: Scope, conversation_id: str, last: int = NO_END) -> Line:
+        """The line of a conversation, which may not have begun."""
+        return await self._lines.line(scope, conversation_thread(conversation_id), last)
+
+    async def line_to(self, scope: Scope, response_id: str) -> Line:
+        """The line that ends with a response. Raises ParentNotFoundError."""
+        parent = await self.latest(scope, response_id, _PLACE)
+        if parent is None or parent.get("deleted"):
+            raise ParentNotFoundError(response_id)
+        return await self._lines.line(scope, parent["thread"], parent["place"])
+
+    async def line_before(self, scope: Scope, response_id: str) -> Line:
+        """What a response was given: its line before it, and its snapshot. Raises ResponseNotFoundError."""
+        projection = {
+            "id": 1,
+            "thread": 1,
+            "place": 1,
+            "status": 1,
+            "snapshot": 1,
+            "update_time": 1,
+            "repeated": 1,
+        }
+        document = await self.live(scope, response_id, projection)
+        line = await self._lines.line(scope, document["thread"], document["place"] - 1)
+        if "snapshot" not in document:
+            return line
+        return Line(scope, line.root, line.segments, documents.turn_of(document))
+
+    # Turns
+
+    async def turns(
+        self,
+        line: Line,
+        *,
+        below: int,
+        count: int,
+        projection: Mapping[str, Any],
+        everything: bool,
+        ask_deleted: bool,
+        abandoned_before: datetime | None,
+    ) -> Batch:
+        """The newest turns of a line below a place: those that replay looks at, or `everything`.
+
+        `more` is False only when nothing older stands on the line.
+        """
+        if abandoned_before is not None:
+            projection = {**projection, "update_time": 1}
+        found: list[Document] = []
+        deleted = False
+        while len(found) < count:
+            segments = _newest_stretch(line, below, count - len(found))
+            if not segments:
+                break
+            limit = min(count - len(found), TURNS_AT_ONCE)
+            batch = await self._newest(line, segments, limit, projection, everything, ask_deleted)
+            if ask_deleted and not everything and batch and batch[0]["replay_place"] == DELETED_PLACE:
+                deleted = True
+                del batch[0]
+            ask_deleted = ask_deleted and everything
+            found.extend(batch[:limit])
+            below = found[-1]["place"] if len(batch) >= limit else segments[-1].after + 1
+        if ask_deleted or deleted:
+            deleted = await self.lost_any(line)
+        return Batch(
+            [(document["place"], documents.turn_of(document, abandoned_before)) for document in found],
+            any(segment.after + 1 < below for segment in line.segments[:1]),
+            deleted,
+            {document["_id"]: document["revision"] for document in found},
+            dict(_bodies_in(found)),
+        )
+
+    async def _newest(
+        self,
+        line: Line,
+        segments: Sequence[Segment],
+        limit: int,
+        projection: Mapping[str, Any],
+        everything: bool,
+        ask_deleted: bool,
+    ) -> list[Document]:
+        field = "place" if everything else "replay_place"
+        branches = [
+            {"thread": segment.thread, field: {"$gt": segment.after, **_up_to(segment.last)}}
+            for segment in segments
+        ]
+        # The open end of a conversation takes in the document that tells of deletions; elsewhere it is asked for.
+        if ask_deleted and not everything and segments[0].last < NO_END:
+            branches.append({"thread": line.root, field: DELETED_PLACE})
+        query = {"scope": line.scope.key, **(branches[0] if len(branches) == 1 else {"$or": branches})}
+        # One more than asked for: the document that tells of deletions comes first.
+        return await self._database.find(RESPONSES, query, projection, [(field, -1)], limit + ask_deleted)
+
+    async def lost_any(self, line: Line) -> bool:
+        """Whether a deleted response stands on a line."""
+        for at in range(0, len(line.segments), SEGMENTS_AT_ONCE):
+            branches = [
+                {"thread": segment.thread, "place": {"$gt": segment.after, **_up_to(segment.last)}}
+                for segment in line.segments[at : at + SEGMENTS_AT_ONCE]
+            ]
+            query = {"scope": line.scope.key, "deleted": True, "$or": branches}
+            if await self._database.find_one(RESPONSES, query, {"_id": 1}) is not None:
+                return True
+        return False
+
+    async def behind(
+        self,
+        line: Line,
+        below: int,
+        ids: Iterable[str],
+        calls: Iterable[str],
+        abandoned_before: datetime | None,
+    ) -> list[tuple[int, Turn, int]]:
+        """Place, turn and revision of the turns below a place that hold one of these items or calls."""
+        queries: list[tuple[str, str]] = [
+            *(("input.ids", item_id) for item_id in ids),
+            *(("output.ids", item_id) for item_id in ids),
+            *(("snapshot.ids", item_id) for item_id in ids),
+            *(("input.calls", call) for call in calls),
+            *(("output.calls", call) for call in calls),
+        ]
+        fields: dict[str, list[str]] = {}
+        for field, value in queries:
+            fields.setdefault(field, []).append(value)
+        ends = {segment.thread: segment for segment in line.segments}
+        found: dict[str, tuple[int, Turn, int]] = {}
+        projection = dict(documents.HEADS)
+        if abandoned_before is not None:
+            projection["update_time"] = 1
+        for field, values in fields.items():
+            for at in range(0, len(values), IDS_AT_ONCE):
+                for document in await self._database.find(
+                    RESPONSES,
+                    {"scope": line.scope.key, field: {"$in": values[at : at + IDS_AT_ONCE]}},
+                    projection,
+                ):
+                    segment = ends.get(document["thread"])
+                    if (
+                        segment is not None
+                        and segment.after < document["place"] <= segment.last
+                        and document["place"] < below
+                        and "replay_place" in document
+                    ):
+                        turn = documents.turn_of(document, abandoned_before)
+                        found[document["_id"]] = document["place"], turn, document["revision"]
+        return sorted(found.values(), key=lambda place_turn: place_turn[0])
+
+    async def holders(
+        self, scope: Scope, ids: Sequence[str], abandoned_before: datetime | None
+    ) -> tuple[dict[str, list[Holder]], dict[str, int]]:
+        """Who holds each of these items, live responses alone; and the revision of each holder."""
+        holders: dict[str, list[Holder]] = {}
+        revisions: dict[str, int] = {}
+        for at in range(0, len(ids), IDS_AT_ONCE):
+            wanted = set(ids[at : at + IDS_AT_ONCE])
+            seen: set[str] = set()
+            for field in ("input.ids", "output.ids"):
+                for document in await self._database.find(
+                    RESPONSES,
+                    {"scope": scope.key, field: {"$in": list(wanted)}},
+                    {**documents.HEADS, "create_time": 1, "update_time": 1},
+                ):
+                    if document["_id"] not in seen:
+                        seen.add(document["_id"])
+                        revisions[document["_id"]] = document["revision"]
+                        for holder in documents.holders_of(document, wanted, abandoned_before):
+                            holders.setdefault(holder.head.id, []).append(holder)
+        return holders, revisions
+
+    async def list_turns(
+        self, line: Line, after: int, count: int, abandoned_before: datetime | None
+    ) -> list[Summary]:
+        """The live turns of a line after a place, oldest first."""
+        summaries: list[Summary] = []
+        projection = {
+            "id": 1,
+            "status": 1,
+            "revision": 1,
+            "place": 1,
+            "excluded": 1,
+            "conversation_id": 1,
+            "previous_response_id": 1,
+            "create_time": 1,
+            "update_time": 1,
+            "inputs": {"$size": {"$ifNull": ["$input.ids", []]}},
+            "outputs": {"$size": {"$ifNull": ["$output.ids", []]}},
+        }
+        segments = [segment for segment in line.segments if segment.last > after]
+        at = 0
+        while at < len(segments) and len(summaries) < count:
+            group = segments[at : at + SEGMENTS_AT_ONCE]
+            at += len(group)
+            branches = [
+                {
+                    "thread": segment.thread,
+                    "place": {"$gt": max(segment.after, after), **_up_to(segment.last)},
+                }
+                for segment in group
+            ]
+            found = await self._database.find(
+                RESPONSES,
+                {
+                    "scope": line.scope.key,
+                    "deleted": {"$ne": True},
+                    **(branches[0] if len(branches) == 1 else {"$or": branches}),
+                },
+                projection,
+                [("place", 1)],
+                count - len(summaries),
+            )
+            summaries.extend(documents.summary_of(document, abandoned_before) for document in found)
+        return summaries
+
+    # Responses and bodies
+
+    async def response(self, scope: Scope, response_id: str) -> StoredResponse:
+        """A response without its bodies. Raises ResponseNotFoundError."""
+        document = await self.live(
+            scope, response_id, {**_METADATA, **documents.HEADS, "create_time": 1, "update_time": 1}
+        )
+        return documents.stored_of(document, await self.abandoned_before())
+
+    async def payload(self, stored: StoredResponse) -> str:
+        """The rest of a response's envelope. Raises ChangedError, DataMissingError."""
+        projection = {"payload": 1, "payload_side": 1, "revision": 1}
+        document = await self._database.find_one(RESPONSES, {"_id": stored.key}, projection)
+        if document is None or document["revision"] != stored.revision:
+            raise ChangedError
+        if not document.get("payload_side"):
+            return document.get("payload") or ""
+        text = await self._bodies.read(document["payload_side"], PAYLOAD, 0)
+        if text is None:
+            raise DataMissingError(stored.response_id)
+        return text
+
+    async def bodies(
+        self, refs: Sequence[BodyRef], revisions: Mapping[str, int], most_bytes: int
+    ) -> dict[BodyRef, str]:
+        """The JSON of items, in order, until `most_bytes` are gathered (at least one, where any is asked for).
+
+        Raises ChangedError when a response is no longer at the revision at which its heads were read,
+        DataMissingError when a response stands and a body that it names does not.
+        """
+        found: dict[BodyRef, str] = {}
+        gathered = 0
+        keys = list(dict.fromkeys(ref.key for ref in refs))
+        for at in range(0, len(keys), RESPONSES_AT_ONCE):
+            batch = keys[at : at + RESPONSES_AT_ONCE]
+            query = {"_id": {"$in": batch}, "deleted": {"$ne": True}}
+            small = {
+                document["_id"]: document
+                for document in await self._database.find(RESPONSES, query, documents.BODIES_ALONE)
+            }
+            wanted = set(batch)
+            large: Document | None = None
+            for ref in (ref for ref in refs if ref.key in wanted):
+                document = small.get(ref.key)
+                if document is not None and f"{_NAME[ref.part]}_json" not in document:
+                    if large is None or large["_id"] != ref.key:
+                        large = await self._large(ref.key)
+                    document = large
+                if document is None or document["revision"] != revisions[ref.key]:
+                    raise ChangedError
+                text = await self._body(document, ref)
+                found[ref] = text
+                gathered += len(text)
+                if gathered >= most_bytes:
+                    return found
+        return found
+
+    async def _large(self, key: str) -> Document | None:
+        return await self._database.find_one(RESPONSES, {"_id": key, "deleted": {"$ne": True}}, _ALL_BODIES)
+
+    async def _body(self, document: Document, ref: BodyRef) -> str:
+        text = document[f"{_NAME[ref.part]}_json"][ref.index]
+        if text is None:
+            token = document.get(f"{_NAME[ref.part]}_side")
+            text = await self._bodies.read(token, int(ref.part), ref.index) if token else None
+        if text is None:
+            now = await self._database.find_one(RESPONSES, {"_id": ref.key}, {"revision": 1})
+            if now is None or now["revision"] != document["revision"]:
+                raise ChangedError
+            raise DataMissingError(document["id"])
+        return str(text)
+
+
+_NAME = {Part.INPUT: "input", Part.OUTPUT: "output"}
+_ALL_BODIES = {
+    "id": 1,
+    "revision": 1,
+    "input_json": 1,
+    "output_json": 1,
+    "input_side": 1,
+    "output_side": 1,
+}
+_METADATA = {"conversation_id": 1, "previous_response_id": 1, "error": 1}
+
+
+def _up_to(last: int) -> dict[str, int]:
+    return {} if last >= NO_END else {"$lte": last}
+
+
+def _newest_stretch(line: Line, below: int, count: int) -> list[Segment]:
+    """The newest segments of a line below a place, as many as can hold `count` turns, newest first."""
+    stretch: list[Segment] = []
+    places = 0
+    for segment in reversed(line.segments):
+        if segment.after + 1 >= below:
+            continue
+        last = min(segment.last, below - 1)
+        stretch.append(Segment(segment.thread, segment.after, last if below < NO_END else segment.last))
+        places += last - segment.after
+        if places >= count or len(stretch) == SEGMENTS_AT_ONCE:
+            break
+    return stretch
+
+
+def _bodies_in(found: Iterable[Document]) -> Iterator[tuple[BodyRef, str]]:
+    for document in found:
+        for part, name in _NAME.items():
+            for index, text in enumerate(document.get(f"{name}_json") or ()):
+                if text is not None:
+                    yield BodyRef(document["_id"], part, index), text

@@ -1,0 +1,74 @@
+"""The store on MongoDB, put together."""
+
+from datetime import timedelta
+
+from turnstore_service.storage.mongo.bodies import Bodies
+from turnstore_service.storage.mongo.driver import MAX_CALLS, CallObserver, Database
+from turnstore_service.storage.mongo.erasing import Erasing
+from turnstore_service.storage.mongo.indexes import index_problems, make_indexes
+from turnstore_service.storage.mongo.lines import Lines
+from turnstore_service.storage.mongo.reading import Reading
+from turnstore_service.storage.mongo.writing import Writing
+
+ORPHAN_AGE = timedelta(hours=1)
+"""Bodies without a response are removed when they are older: far longer than any write takes."""
+
+
+class MongoStore:
+    """Everything that is kept, in one database of MongoDB.
+
+    `reading`, `writing` and `erasing` hold the methods, each with its guarantee. For all of them: reads go to
+    the primary and see every write that was answered before; a write is durable on a majority of the members
+    when it returns; StoreUnavailableError and StoreDeadlineError say that the database could not answer, and of
+    a write that its outcome is unknown: it is there whole, or not at all.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        abandon_after: timedelta | None = None,
+        erase_grace: timedelta = timedelta(hours=24),
+    ) -> None:
+        self._database = database
+        self._bodies = Bodies(database)
+        lines = Lines(database)
+        self.reading = Reading(database, lines, self._bodies, abandon_after)
+        self.writing = Writing(database, lines, self._bodies, self.reading)
+        self.erasing = Erasing(database, lines, self._bodies, self.reading, erase_grace)
+
+    @classmethod
+    async def open(
+        cls,
+        uri: str,
+        database: str,
+        *,
+        max_calls: int = MAX_CALLS,
+        observer: CallObserver | None = None,
+        abandon_after: timedelta | None = None,
+        erase_grace: timedelta = timedelta(hours=24),
+    ) -> "MongoStore":
+        """A store on a database; connections are made when they are first needed."""
+        return cls(
+            Database(uri, database, max_calls, observer), abandon_after=abandon_after, erase_grace=erase_grace
+        )
+
+    async def ping(self) -> None:
+        """Asks the primary for a sign of life. Raises StoreUnavailableError, StoreDeadlineError."""
+        await self._database.command("ping")
+
+    async def index_problems(self) -> list[str]:
+        """What is missing or wrong about the indexes, a sentence each; empty when they stand."""
+        return await index_problems(self._database)
+
+    async def migrate(self) -> None:
+        """Makes the indexes that are missing. Raises WrongIndexError for one that stands differently."""
+        await make_indexes(self._database)
+
+    async def sweep(self) -> int:
+        """Removes bodies that no response names; how many chunks."""
+        return await self._bodies.sweep(ORPHAN_AGE)
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        self._database.close()

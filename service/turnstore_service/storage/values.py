@@ -1,0 +1,156 @@
+"""The values that go in and out of a store."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+
+from turnstore_service.replay.values import Head, Part, Status, Turn
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Whose data it is: a namespace and, in it, a user; `user` None is the anonymous partition."""
+
+    namespace: str
+    user: str | None = None
+
+    @cached_property
+    def key(self) -> str:
+        """The scope as one string, first field of every document's indexes and a sharding key.
+
+        Eight digits of a hash come first, so that namespaces that begin alike spread over shards. The parts
+        are free of control characters, which makes the tab an unambiguous separator.
+        """
+        name = self.namespace if self.user is None else f"{self.namespace}\t{self.user}"
+        return f"{hashlib.sha256(name.encode()).hexdigest()[:8]}\t{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """The items of one part of a response: heads and JSON texts, side by side."""
+
+    heads: Sequence[Head] = ()
+    bodies: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFault:
+    """Why a response failed, in the host's words."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One StoreResponse, checked."""
+
+    response_id: str
+    status: Status
+    conversation_id: str = ""
+    previous_response_id: str = ""
+    input: Items = field(default_factory=Items)
+    output: Items = field(default_factory=Items)
+    payload: str = ""
+    fault: ResponseFault | None = None
+    excluded: bool | None = None
+    expected_revision: int | None = None
+    keep_first: bool = False
+    snapshot: Sequence[str] = ()
+    request_id: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyRef:
+    """Where an item's JSON is."""
+
+    key: str
+    part: Part
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """A response as it stands, without the JSON of its items."""
+
+    key: str
+    response_id: str
+    status: Status
+    revision: int
+    place: int
+    conversation_id: str
+    previous_response_id: str
+    input: Sequence[Head]
+    output: Sequence[Head]
+    fault: ResponseFault | None
+    excluded: bool | None
+    create_time: datetime
+    update_time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A turn of a line, without items."""
+
+    response_id: str
+    status: Status
+    revision: int
+    place: int
+    conversation_id: str
+    previous_response_id: str
+    excluded: bool
+    input_items: int
+    output_items: int
+    create_time: datetime
+    update_time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a deletion erased."""
+
+    responses: int
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of one thread: the places after `after`, up to `last`."""
+
+    thread: bytes
+    after: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of turns to read: stretches of threads, oldest first, with strictly rising places."""
+
+    scope: Scope
+    root: bytes
+    """The thread from which all threads of the line branch."""
+    segments: Sequence[Segment]
+    tail: Turn | None = None
+    """Stands after everything else: the snapshot of the response whose history this is."""
+
+
+NO_END = 1 << 40
+"""A place beyond every other: a line that takes in whatever stands at its end."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Turns of a line, newest first, as one read found them."""
+
+    turns: list[tuple[int, Turn]]
+    """Place and turn."""
+    more: bool
+    """Whether older turns may exist."""
+    deleted: bool
+    """Whether the tree of the line has ever lost a response (asked for in the first read alone)."""
+    revisions: dict[str, int]
+    """Revision of each turn, by its key."""
+    bodies: dict[BodyRef, str]
+    """JSON that came along with the turns."""
