@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from decimal import Decimal
 
 _DURATION_UNITS = {
     "ms": timedelta(milliseconds=1),
@@ -19,10 +20,13 @@ def parse_duration(text: str) -> timedelta:
     Raises:
         ValueError: The text is no such thing.
     """
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h|d)", text.strip(), re.ASCII)
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*(ms|s|m|h|d)", text.strip(), re.ASCII)
     if match is None:
         raise ValueError("must be a number and a unit (ms, s, m, h or d), such as 500ms, 90s, 15m, 24h")
-    return float(match[1]) * _DURATION_UNITS[match[2]]
+    try:
+        return float(match[1]) * _DURATION_UNITS[match[2]]
+    except OverflowError:
+        raise ValueError("is too long") from None
 
 
 def format_duration(duration: timedelta) -> str:
@@ -31,7 +35,7 @@ def format_duration(duration: timedelta) -> str:
         count, rest = divmod(duration, _DURATION_UNITS[unit])
         if not rest and (count or unit == "s"):
             return f"{count}{unit}"
-    return f"{duration / _DURATION_UNITS['ms']:g}ms"
+    return f"{duration / _DURATION_UNITS['ms']}ms"
 
 
 def parse_size(text: str) -> int:
@@ -40,19 +44,19 @@ def parse_size(text: str) -> int:
     Raises:
         ValueError: The text is no such thing, or no whole number of bytes.
     """
-    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*(|KiB|MiB|GiB)", text.strip(), re.ASCII)
+    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?)\s*(|KiB|MiB|GiB)", text.strip(), re.ASCII)
     if match is None:
         raise ValueError("must be a number of bytes, plain or with KiB, MiB or GiB, such as 65536, 64MiB")
-    size = float(match[1]) * _SIZE_UNITS[match[2]]
+    size = Decimal(match[1]) * _SIZE_UNITS[match[2]]
     if size != int(size):
         raise ValueError("is no whole number of bytes")
     return int(size)
 
 
 def format_size(size: int) -> str:
-    """Writes a size in its largest unit that needs at most one decimal, in a form that `parse_size` reads."""
+    """Writes a size in its largest unit of which it is a multiple of a half, for `parse_size` to read."""
     for unit in ("GiB", "MiB", "KiB"):
-        tenths, rest = divmod(size * 10, _SIZE_UNITS[unit])
-        if not rest and tenths >= 10:
-            return f"{tenths / 10:g}{unit}"
+        halves, rest = divmod(size * 2, _SIZE_UNITS[unit])
+        if not rest and halves >= 2:
+            return f"{halves // 2}{'.5' if halves % 2 else ''}{unit}"
     return str(size)

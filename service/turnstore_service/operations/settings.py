@@ -81,7 +81,7 @@ OptionalListenAddress = Annotated[Address | None, NoDecode, _or_off(parse_addres
 
 def mask_uri(uri: str) -> str:
     """The URI without what is secret in it, fit to be shown."""
-    scheme, separator, rest = uri.partition("://")
+    scheme, separator, rest = uri.partition("://") if "://" in uri else ("", "", uri)
     # Up to the last @: an unescaped @ or / in a password makes the URI invalid, yet it is a password.
     _, at, rest = rest.rpartition("@")
     rest = re.sub(r"(?i)\b(authMechanismProperties|tlsCertificateKeyFilePassword)=[^&]*", r"\1=***", rest)
