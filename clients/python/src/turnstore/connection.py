@@ -9,10 +9,8 @@ from weakref import WeakKeyDictionary
 import grpc
 import grpc.aio
 
-from turnstore.endpoint import Endpoint, awaited_token, bearer, plain_token
+from turnstore.endpoint import Endpoint, awaited_token, call_metadata, plain_token
 from turnstore.rpcs import Reply, Request, Rpc
-
-Metadata = tuple[tuple[str, str], ...]
 
 # Without it a channel connects only to instances that say that they can serve; the question whether an
 # instance can serve has to get through to one that cannot.
@@ -30,15 +28,12 @@ class AsyncConnection:
         self._lock = threading.Lock()
         self._closed = False
 
-    async def metadata(self) -> Metadata:
-        """Return the metadata of a call: the token, where there is one."""
-        return () if self.endpoint.token is None else bearer(await awaited_token(self.endpoint.token))
-
     async def call(
         self,
         rpc: Rpc[Request, Reply],
         request: Request,
         *,
+        call_id: str,
         timeout: float,
         wait: bool,
         channel: grpc.aio.Channel | None = None,
@@ -48,6 +43,7 @@ class AsyncConnection:
         Args:
             rpc: which call.
             request: its request.
+            call_id: the id under which the service logs it.
             timeout: seconds that it may take.
             wait: whether to wait for a connection within that time.
             channel: the channel to make it on.
@@ -56,13 +52,14 @@ class AsyncConnection:
             grpc.RpcError: the call ended in an error.
             RuntimeError: the client is closed.
         """
+        token = None if self.endpoint.token is None else await awaited_token(self.endpoint.token)
         method = (channel or self._channel()).unary_unary(
             rpc.path,
             request_serializer=rpc.request.SerializeToString,
             response_deserializer=rpc.reply.FromString,
         )
         reply: Reply = await method(
-            request, timeout=timeout, metadata=await self.metadata(), wait_for_ready=wait
+            request, timeout=timeout, metadata=call_metadata(call_id, token), wait_for_ready=wait
         )
         return reply
 
@@ -116,15 +113,12 @@ class Connection:
         self._lock = threading.Lock()
         self._closed = False
 
-    def metadata(self) -> Metadata:
-        """Return the metadata of a call: the token, where there is one."""
-        return () if self.endpoint.token is None else bearer(plain_token(self.endpoint.token))
-
     def call(
         self,
         rpc: Rpc[Request, Reply],
         request: Request,
         *,
+        call_id: str,
         timeout: float,
         wait: bool,
         channel: grpc.Channel | None = None,
@@ -134,6 +128,7 @@ class Connection:
         Args:
             rpc: which call.
             request: its request.
+            call_id: the id under which the service logs it.
             timeout: seconds that it may take.
             wait: whether to wait for a connection within that time.
             channel: the channel to make it on.
@@ -142,12 +137,15 @@ class Connection:
             grpc.RpcError: the call ended in an error.
             RuntimeError: the client is closed.
         """
+        token = None if self.endpoint.token is None else plain_token(self.endpoint.token)
         method = (channel or self._channel()).unary_unary(
             rpc.path,
             request_serializer=rpc.request.SerializeToString,
             response_deserializer=rpc.reply.FromString,
         )
-        reply: Reply = method(request, timeout=timeout, metadata=self.metadata(), wait_for_ready=wait)
+        reply: Reply = method(
+            request, timeout=timeout, metadata=call_metadata(call_id, token), wait_for_ready=wait
+        )
         return reply
 
     def direct_channel(self) -> grpc.Channel:

@@ -14,6 +14,8 @@ from typing import Any
 
 import grpc
 
+from turnstore.errors import REQUEST_ID_KEY
+
 HISTORY_SERVICE = "turnstore.v1.HistoryService"
 """The service's full name, which is also the name that its health is asked under."""
 
@@ -168,16 +170,18 @@ class TokenFile:
         return self._token
 
 
-def bearer(token: str) -> tuple[tuple[str, str], ...]:
-    """Return the metadata that carries a token.
+def call_metadata(call_id: str, token: str | None) -> tuple[tuple[str, str], ...]:
+    """Return the metadata that goes with a call: its id, and the token where there is one.
 
     Raises:
         ValueError: the token has characters that cannot stand in a header (a line break, for example).
     """
+    if token is None:
+        return ((REQUEST_ID_KEY, call_id),)
     if not token.isascii() or not token.isprintable():
         # The token itself stays out of the message: messages end up in logs.
         raise ValueError("the token holds characters that cannot be sent; is there a line break in it?")
-    return (("authorization", f"Bearer {token}"),)
+    return ((REQUEST_ID_KEY, call_id), ("authorization", f"Bearer {token}"))
 
 
 def plain_token(source: TokenSource) -> str:

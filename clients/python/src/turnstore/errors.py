@@ -17,7 +17,9 @@ ERROR_DOMAIN = "turnstore"
 """The domain of the service's own `google.rpc.ErrorInfo`; the reason of another domain is not read."""
 
 _DETAILS_KEY = "grpc-status-details-bin"
-_REQUEST_ID_KEY = "x-request-id"
+
+REQUEST_ID_KEY = "x-request-id"
+"""The metadata in which a call's id goes to the service, and comes back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class TurnstoreError(Exception):
         reason: the service's reason (a name of `turnstore.v1.ErrorReason` without its prefix), or empty.
         metadata: the values that belong to the reason, as text.
         retry_delay: after how many seconds the service wants to be asked again, or None.
-        request_id: the id under which the service's log has the call, or empty.
+        request_id: the id under which the service's log has the call, if the call came to it.
         attempts: how many tries the call took.
     """
 
@@ -78,7 +80,7 @@ class TurnstoreError(Exception):
 
     def _status(self, key: str) -> ResponseStatus:
         try:
-            return ResponseStatus(self._text(key).lower())
+            return ResponseStatus(self._text(key).lower().removeprefix("response_status_"))
         except ValueError:
             return ResponseStatus.UNSPECIFIED
 
@@ -367,28 +369,34 @@ _BY_CODE: Mapping[grpc.StatusCode, type[TurnstoreError]] = {
 
 
 def error_from_status(
-    code: grpc.StatusCode, message: str, trailers: Iterable[tuple[str, str | bytes]] = ()
+    code: grpc.StatusCode,
+    message: str,
+    trailers: Iterable[tuple[str, str | bytes]] = (),
+    call_id: str = "",
 ) -> TurnstoreError:
     """Return the exception for a status: by its reason where it has one of the service's, else by its code.
 
     A status that the service itself gave always has a reason or a code of its own making; UNAVAILABLE without
     a reason is the connection's, and becomes `ServiceUnreachableError`.
     """
-    trailing = {key: value for key, value in trailers if key in {_DETAILS_KEY, _REQUEST_ID_KEY}}
+    trailing = {key: value for key, value in trailers if key in {_DETAILS_KEY, REQUEST_ID_KEY}}
     info, retry, bad_request = _details(trailing.get(_DETAILS_KEY))
     reason = info.reason if info.domain == ERROR_DOMAIN else ""
     metadata = dict(info.metadata) if reason else {}
     kind = _BY_REASON.get(reason) or _BY_CODE.get(code, TurnstoreError)
-    if kind is UnavailableError and not reason:
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        # Whatever it was that took too long.
+        kind = DeadlineError
+    elif kind is UnavailableError and not reason:
         kind = ServiceUnreachableError
-    header = trailing.get(_REQUEST_ID_KEY, "")
+    logged_under = trailing.get(REQUEST_ID_KEY)
     return kind(
         message or code.name,
         code=code,
         reason=reason,
         metadata=metadata,
         retry_delay=None if retry is None else retry.retry_delay.ToTimedelta().total_seconds(),
-        request_id=metadata.get("request_id") or (header if isinstance(header, str) else ""),
+        request_id=logged_under if isinstance(logged_under, str) else call_id,
         violations=(
             FieldViolation(violation.field, violation.description)
             for violation in bad_request.field_violations
@@ -396,15 +404,22 @@ def error_from_status(
     )
 
 
-def error_from_call(error: grpc.RpcError) -> TurnstoreError:
-    """Return the exception for a call that ended in an error, of the async or of the plain API."""
+def error_from_call(error: grpc.RpcError, call_id: str) -> TurnstoreError:
+    """Return the exception for the call of this id that ended in an error, of the async or the plain API."""
     # Both APIs raise objects with these methods; the base class that they share does not declare them.
     call: Any = error
-    return error_from_status(call.code(), call.details() or "", call.trailing_metadata() or ())
+    return error_from_status(call.code(), call.details() or "", call.trailing_metadata() or (), call_id)
 
 
-def unreachable_error(details: str, target: str, seconds: float) -> ServiceUnreachableError:
-    """Return the exception for a service that did not answer: where it was looked for, and what to do."""
+def unreachable_error(connection: TurnstoreError, target: str, seconds: float) -> ServiceUnreachableError:
+    """Return the exception for a service that did not answer: where it was looked for, and what to do.
+
+    Args:
+        connection: what the connection says.
+        target: where the service was looked for.
+        seconds: for how long.
+    """
+    details = connection.message.rstrip(".")
     if "unhealthy" in details:
         advice = (
             "A service runs there but says that it is not ready. Its log and its health tell why; most often "
@@ -416,8 +431,9 @@ def unreachable_error(details: str, target: str, seconds: float) -> ServiceUnrea
         )
     return ServiceUnreachableError(
         f"No turnstore service could be reached at {target} (tried for {seconds:.1f} s). "
-        f"The connection says: {details.rstrip('.')}. {advice}",
+        f"The connection says: {details}. {advice}",
         code=grpc.StatusCode.UNAVAILABLE,
+        request_id=connection.request_id,
     )
 
 
@@ -438,7 +454,10 @@ def late_error(
         timeout: seconds that the whole call might take.
         answers: whether the service answered when it was asked for its health instead.
     """
-    if answers:
+    if failure.reason:
+        # The service itself says what it waited for.
+        advice = f"It says: {failure.message.rstrip('.')}."
+    elif answers:
         advice = "It does answer when asked for its health: give this call a longer timeout, or ask for less."
     else:
         advice = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from typing import TypeVar
 
 import grpc
@@ -47,13 +48,16 @@ class AsyncCalls:
             TurnstoreError: what the call ended in.
         """
         attempt = 0
+        call_id = str(uuid.uuid4())
         before: TurnstoreError | None = None
         while True:
             attempt += 1
             try:
-                return await self._connection.call(rpc, request, timeout=deadline.for_try(), wait=self._wait)
+                return await self._connection.call(
+                    rpc, request, call_id=call_id, timeout=deadline.for_try(), wait=self._wait
+                )
             except grpc.RpcError as error:
-                failure = error_from_call(error)
+                failure = error_from_call(error, call_id)
                 if isinstance(failure, DeadlineError):
                     failure = await self._late(failure, before, deadline)
                     delay = None
@@ -62,7 +66,7 @@ class AsyncCalls:
                     if delay is not None and delay >= deadline.remaining():
                         delay = None
                     if delay is None and isinstance(failure, ServiceUnreachableError):
-                        failure = self._unreachable(failure.message, deadline)
+                        failure = self._unreachable(failure, deadline)
                 failure.attempts = attempt
                 if delay is None:
                     raise failure from error
@@ -104,6 +108,7 @@ class AsyncCalls:
             TurnstoreError: what the call ended in.
         """
         attempt = 0
+        call_id = str(uuid.uuid4())
         async with self._connection.direct_channel() as channel:
             while True:
                 attempt += 1
@@ -112,6 +117,7 @@ class AsyncCalls:
                     reply = await self._connection.call(
                         CHECK_HEALTH,
                         StringValue(value=HISTORY_SERVICE),
+                        call_id=call_id,
                         timeout=deadline.for_try(),
                         wait=False,
                         channel=channel,
@@ -121,12 +127,12 @@ class AsyncCalls:
                     if ping.serving or not wait or delay >= deadline.remaining():
                         return ping
                 except grpc.RpcError as error:
-                    failure = error_from_call(error)
+                    failure = error_from_call(error, call_id)
                     delay = backoff(attempt, jitter())
                     unreachable = isinstance(failure, ServiceUnreachableError)
                     if not (unreachable and wait) or delay >= deadline.remaining():
                         if unreachable:
-                            failure = self._unreachable(failure.message, deadline)
+                            failure = self._unreachable(failure, deadline)
                         failure.attempts = attempt
                         raise failure from error
                 await asyncio.sleep(delay)
@@ -139,14 +145,18 @@ class AsyncCalls:
         answers = True
         try:
             await self._connection.call(
-                CHECK_HEALTH, StringValue(value=HISTORY_SERVICE), timeout=deadline.remaining(), wait=False
+                CHECK_HEALTH,
+                StringValue(value=HISTORY_SERVICE),
+                call_id=failure.request_id,
+                timeout=deadline.remaining(),
+                wait=False,
             )
         except grpc.RpcError as error:
-            connection = error_from_call(error)
+            connection = error_from_call(error, failure.request_id)
             if isinstance(connection, ServiceUnreachableError):
-                return self._unreachable(connection.message, deadline)
+                return self._unreachable(connection, deadline)
             answers = not isinstance(connection, DeadlineError)
         return late_error(failure, before, target=target, timeout=deadline.timeout, answers=answers)
 
-    def _unreachable(self, details: str, deadline: Deadline) -> ServiceUnreachableError:
-        return unreachable_error(details, self._connection.endpoint.target, deadline.elapsed())
+    def _unreachable(self, connection: TurnstoreError, deadline: Deadline) -> ServiceUnreachableError:
+        return unreachable_error(connection, self._connection.endpoint.target, deadline.elapsed())

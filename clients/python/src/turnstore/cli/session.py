@@ -204,7 +204,7 @@ def opened(
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a subcommand the options of the connection, and in their place a `Session` as its first argument."""
+    """Give a subcommand the options of the connection. It gets a `Session` as its first argument instead."""
     own = inspect.signature(command, eval_str=True)
     shared = inspect.signature(opened, eval_str=True)
     options = list(shared.parameters.values())
@@ -224,9 +224,7 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
 
 def printable(text: str) -> str:
     """Return a text that cannot steer the terminal: what is no character to be seen becomes a sign."""
-    return "".join(
-        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
-    )
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
 
 
 def _console(*, stderr: bool) -> Console:
