@@ -139,6 +139,9 @@ class _Window:
 
     async def _look_behind(self, turns: Sequence[Turn], sifted: Sifted) -> bool:
         ids, calls = look_behind(turns, sifted, self._question)
+        if len(self._lines) > 1:
+            # Writes record repeated ids along their own line: what another line holds has to be looked up.
+            ids.update(entry.head.id for entry in sifted.entries)
         ids -= self._sought[0]
         calls -= self._sought[1]
         if not ids and not calls:

@@ -8,7 +8,7 @@ names: they are removed at once where that is known, and by `sweep` otherwise.
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from bson import Binary, ObjectId
+from bson import ObjectId
 
 from turnstore_service.replay.values import Part
 from turnstore_service.storage.mongo.documents import inline_size, json_size, utc_now
@@ -48,7 +48,7 @@ class Bodies:
             for index, text in enumerate(values):
                 if text and len(text) > SMALL_BODY_BYTES:
                     texts.append((json_size((text,)), part, index, text))
-        token = Binary(ObjectId().binary)
+        token = ObjectId().binary
         staying = inline_size(document)
         for size, part, index, text in sorted(texts, key=lambda body: -body[0]):
             if staying <= INLINE_BYTES:
@@ -64,7 +64,7 @@ class Bodies:
                 document[f"{name}_json"][index] = None
 
     async def _write(
-        self, token: Binary, scope_key: str, owner: str, part: int, index: int, text: str
+        self, token: bytes, scope_key: str, owner: str, part: int, index: int, text: str
     ) -> None:
         data = text.encode()
         starts = range(0, len(data), CHUNK_BYTES)
@@ -80,7 +80,7 @@ class Bodies:
                     "scope": scope_key,
                     "owner": owner,
                     "create_time": utc_now(),
-                    "data": Binary(data[at : at + CHUNK_BYTES]),
+                    "data": data[at : at + CHUNK_BYTES],
                 },
             )
 
@@ -88,7 +88,7 @@ class Bodies:
         """A body that was moved out; None when it is not there whole."""
         chunks = await self._database.find(
             BODIES,
-            {"token": Binary(token), "part": part, "index": index},
+            {"token": token, "part": part, "index": index},
             {"data": 1, "chunks": 1, "_id": 0},
             [("token", 1), ("part", 1), ("index", 1), ("chunk", 1)],
         )
@@ -98,7 +98,7 @@ class Bodies:
 
     async def remove(self, tokens: Iterable[bytes]) -> None:
         """Removes the bodies of writes that were replaced or erased."""
-        wanted = [Binary(token) for token in set(tokens)]
+        wanted = list(set(tokens))
         if wanted:
             await self._database.delete_many(BODIES, {"token": {"$in": wanted}})
 
@@ -143,9 +143,7 @@ class Bodies:
         }
         if not orphans:
             return 0
-        return await self._database.delete_many(
-            BODIES, {"token": {"$in": [Binary(token) for token in orphans]}}
-        )
+        return await self._database.delete_many(BODIES, {"token": {"$in": list(orphans)}})
 
 
 def side_tokens(document: Mapping[str, object]) -> set[bytes]:

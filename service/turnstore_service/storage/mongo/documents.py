@@ -25,7 +25,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bson import Binary
 from bson.int64 import Int64
 
 from turnstore_service.replay.values import IN_FLIGHT, Head, Holder, Part, SnapshotId, Status, Text, Turn
@@ -115,24 +114,24 @@ def heads_of(document: Mapping[str, Any] | None) -> list[Head]:
     return heads
 
 
-def content_digest(write: Write) -> Binary:
+def content_digest(write: Write) -> bytes:
     """Digest of what each write replaces: status, output, payload, error."""
     fault = (write.fault.code, write.fault.message) if write.fault else ()
     return _digest(str(int(write.status)), write.payload, *fault, "", *write.output.bodies)
 
 
-def input_digest(items: Items) -> Binary:
+def input_digest(items: Items) -> bytes:
     """Digest of the input."""
     return _digest(*items.bodies)
 
 
-def _digest(*texts: str) -> Binary:
+def _digest(*texts: str) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
     for text in texts:
         data = text.encode()
         digest.update(len(data).to_bytes(8, "big"))
         digest.update(data)
-    return Binary(digest.digest())
+    return digest.digest()
 
 
 def json_size(texts: Iterable[str]) -> int:

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bson import Binary, ObjectId
+from bson import ObjectId
 
 from turnstore_service.storage.errors import DataMissingError
 from turnstore_service.storage.mongo.driver import Database
@@ -57,9 +57,14 @@ def new_chain_thread() -> bytes:
     return _CHAIN + ObjectId().binary + bytes(4)
 
 
+def is_conversation(thread: bytes) -> bool:
+    """Whether a thread is that of a conversation: nothing chained to a response in it may join it."""
+    return thread[:1] == _CONVERSATION
+
+
 def _block_of(thread: bytes) -> tuple[bytes, int]:
     """Id of a thread's block, and how many of its pairs are the thread's path; none for a thread with no path."""
-    if thread[:1] == _CONVERSATION:
+    if is_conversation(thread):
         return b"", 0
     return thread[1:13], int.from_bytes(thread[13:], "big")
 
@@ -68,8 +73,8 @@ def _thread_of(block_id: bytes, length: int) -> bytes:
     return _CHAIN + block_id + length.to_bytes(4, "big")
 
 
-def _pack(thread: bytes, place: int) -> Binary:
-    return Binary(thread + place.to_bytes(5, "big"))
+def _pack(thread: bytes, place: int) -> bytes:
+    return thread + place.to_bytes(5, "big")
 
 
 def _unpack(pair: bytes) -> tuple[bytes, int]:
@@ -128,7 +133,7 @@ class Lines:
         if 0 < length < BLOCK_PAIRS:
             grown = await self._database.find_and_update(
                 PATHS,
-                {"_id": Binary(block_id), "length": length},
+                {"_id": block_id, "length": length},
                 {"$push": {"pairs": _pack(*pair)}, "$inc": {"length": 1}},
                 {"_id": 1},
             )
@@ -147,21 +152,21 @@ class Lines:
                 before = thread
         new_id = ObjectId().binary
         document = {
-            "_id": Binary(new_id),
+            "_id": new_id,
             "scope": scope.key,
-            "root": Binary(root),
+            "root": root,
             "length": len(pairs),
             "pairs": [_pack(*pair) for pair in pairs],
         }
         if before:
-            document["before"] = Binary(before)
+            document["before"] = before
         await self._database.insert(PATHS, document)
         return _thread_of(new_id, len(pairs))
 
     async def _block(self, block_id: bytes, length: int) -> _Block:
         block = self._blocks.get(block_id)
         if block is None or len(block.pairs) < length:
-            found = await self._database.find_one(PATHS, {"_id": Binary(block_id)})
+            found = await self._database.find_one(PATHS, {"_id": block_id})
             if found is None:
                 raise DataMissingError("")
             block = _Block(

@@ -32,7 +32,12 @@ from turnstore_service.storage.mongo import documents
 from turnstore_service.storage.mongo.bodies import DOCUMENT_BYTES, INLINE_BYTES, Bodies, side_tokens
 from turnstore_service.storage.mongo.driver import Database, Document, DocumentTooLarge, DuplicateKeyConflict
 from turnstore_service.storage.mongo.indexes import RESPONSES
-from turnstore_service.storage.mongo.lines import Lines, conversation_thread, new_chain_thread
+from turnstore_service.storage.mongo.lines import (
+    Lines,
+    conversation_thread,
+    is_conversation,
+    new_chain_thread,
+)
 from turnstore_service.storage.mongo.reading import IDS_AT_ONCE, Reading
 from turnstore_service.storage.values import NO_END, Line, Scope, StoredResponse, Write
 from turnstore_service.storage.write_rules import Existing, changes
@@ -63,6 +68,7 @@ _EXISTING = {
     "repeated": 1,
     "snapshot": 1,
     "input": 1,
+    "input_size": 1,
     "output.ids": 1,
     "input_side": 1,
     "output_side": 1,
@@ -198,14 +204,7 @@ class Writing:
             )
             documents.place(document, spot.thread, spot.place, spot.root, claims)
             try:
-                try:
-                    await self._database.insert(RESPONSES, document)
-                except DuplicateKeyConflict as conflict:
-                    if "place" not in conflict.fields or spot.parent is None:
-                        raise
-                    # The parent has a successor: this response begins a thread of its own.
-                    document["thread"] = await self._lines.fork(scope, *spot.parent)
-                    await self._database.insert(RESPONSES, document)
+                await self._insert_or_fork(scope, document, spot)
             except DuplicateKeyConflict as conflict:
                 if "_id" in conflict.fields:
                     return None
@@ -219,6 +218,19 @@ class Writing:
                     self._remember(scope, spot)
                 return documents.stored_of(document)
         raise StoreUnavailableError("too many writers at one place")
+
+    async def _insert_or_fork(self, scope: Scope, document: Document, spot: _Spot) -> None:
+        """Puts a response after its parent: in the parent's thread while it ends there, else in a new one."""
+        if spot.parent is None or not is_conversation(spot.thread):
+            try:
+                await self._database.insert(RESPONSES, document)
+            except DuplicateKeyConflict as conflict:
+                if "place" not in conflict.fields or spot.parent is None:
+                    raise
+            else:
+                return
+        document["thread"] = await self._lines.fork(scope, *spot.parent)
+        await self._database.insert(RESPONSES, document)
 
     def _remember(self, scope: Scope, spot: _Spot) -> None:
         """Keeps a conversation's newest place. A value that is out of date costs one refused insert."""
