@@ -352,7 +352,7 @@ def explain(turns: Sequence[Turn], answer: Answer) -> list[Excluded]:
         if entry.reason is not None and entry.turn >= answer.oldest_turn:
             groups.setdefault((entry.turn, entry.reason), []).append(entry.head.id)
     return [
-        Excluded(turns[number].response_id, turns[number].status, reason, tuple(ids))
+        Excluded(turns[number].response_id, turns[number].status, reason, tuple(dict.fromkeys(ids)))
         for (number, reason), ids in sorted(groups.items(), key=lambda group: group[0][0])
     ]
 

@@ -10,7 +10,6 @@ import grpc
 import orjson
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from turnstore_service.replay.values import Status
 from turnstore_service.storage import errors as store
 
 DOMAIN = "turnstore"
@@ -158,12 +157,12 @@ def of(error: store.StoreError, request_id: str) -> ApiError:
             return ApiError(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 "RESPONSE_FINISHED",
-                f"response {shown(error.response_id)} is {_name(error.stored)}, which is final: a repair has to name"
+                f"response {shown(error.response_id)} is {error.stored.name}, which is final: a repair has to name"
                 " the revision that it changes (expected_revision)",
                 {
                     "response_id": error.response_id,
-                    "stored_status": _name(error.stored),
-                    "requested_status": _name(error.requested),
+                    "stored_status": error.stored.name,
+                    "requested_status": error.requested.name,
                 },
             )
         case store.LinkChangedError():
@@ -219,7 +218,3 @@ def _duplicate(error: store.DuplicateItemError) -> ApiError:
         f"Duplicate item found with id {error.item_ids[0]}. Remove duplicate items from your input and try again.",
         {"item_ids": orjson.dumps(named).decode(), "item_count": str(len(error.item_ids))},
     )
-
-
-def _name(status: Status) -> str:
-    return f"RESPONSE_STATUS_{status.name}"

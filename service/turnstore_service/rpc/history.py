@@ -211,9 +211,12 @@ async def _input_page(
         history = inherited
         history.revisions = {**inherited.revisions, stored.key: stored.revision}
         entries.extend(inherited.entries)
+    seen = {entry.head.id for entry in entries}
     for index, head in enumerate(stored.input):
-        body = (stored.key, Part.INPUT, index)
-        entries.append(Entry(0, Part.INPUT, head, body, stored.status, False, False))
+        if head.id not in seen:
+            seen.add(head.id)
+            body = (stored.key, Part.INPUT, index)
+            entries.append(Entry(0, Part.INPUT, head, body, stored.status, False, False))
     history.entries = entries
     digest = b""
     if not cursor.is_first:
@@ -263,6 +266,8 @@ async def batch_get_items(
 ) -> rpc.BatchGetItemsResponse:
     """Items by id, one answer for each id asked."""
     ids = parsing.identifiers("item_ids", request.item_ids, parsing.MAX_ASKED)
+    if not ids:
+        raise invalid("item_ids", "is required")
     parsing.optional_identifier("conversation_id", request.conversation_id)
     parsing.optional_identifier("previous_response_id", request.previous_response_id)
     if request.conversation_id and request.previous_response_id:

@@ -121,7 +121,7 @@ def write(request: rpc.StoreResponseRequest) -> Write:
 
 def _snapshot(request: rpc.StoreResponseRequest, has_parent: bool) -> Sequence[str]:
     ids = identifiers("inherited_item_ids", request.inherited_item_ids, MAX_SNAPSHOT)
-    return () if has_parent else list(dict.fromkeys(ids))
+    return () if has_parent else ids
 
 
 def _request_id(text: str) -> bytes:

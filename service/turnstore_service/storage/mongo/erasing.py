@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from turnstore_service.replay.values import Status
 from turnstore_service.storage.errors import ResponseNotFoundError, StoreUnavailableError
 from turnstore_service.storage.mongo import documents
 from turnstore_service.storage.mongo.bodies import Bodies, side_tokens
@@ -173,7 +174,7 @@ class Erasing:
         unset = {**_CONTENT, **(also or {})}
         if "snapshot" not in document:
             unset["replay_place"] = ""
-        change: dict[str, Any] = {"deleted": True, **(fields or {})}
+        change: dict[str, Any] = {"deleted": True, "status": int(Status.UNSPECIFIED), **(fields or {})}
         # Claims that another holder relies on stay: they are hashes, and whoever brings the id again must look.
         kept = {documents.claim(item_id) for item_id in document.get("repeated", ())}
         if "snapshot" in document and "snapshot" not in unset:

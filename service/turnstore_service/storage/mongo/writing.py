@@ -192,16 +192,21 @@ class Writing:
         self, scope: Scope, write: Write, document: Document, *, looked: bool
     ) -> StoredResponse | None:
         """Gives a new response its place, and tries again where another writer was there first."""
-        look_up = bool(write.snapshot)
+        look_up = looked or bool(write.snapshot)
         for attempt in range(_ATTEMPTS):
             spot = await self._spot(scope, write)
             if spot is None:
                 if not looked:
                     return None  # what exists comes before what its write says
                 raise ParentNotFoundError(write.previous_response_id)
-            claims, document["repeated"] = await self._check_items(
-                scope, write, document["_id"], spot, look_up
-            )
+            try:
+                claims, document["repeated"] = await self._check_items(
+                    scope, write, document["_id"], spot, look_up
+                )
+            except DuplicateItemError:
+                if not looked:
+                    return None  # the same
+                raise
             documents.place(document, spot.thread, spot.place, spot.root, claims)
             try:
                 await self._insert_or_fork(scope, document, spot)
