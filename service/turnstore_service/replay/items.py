@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from json.decoder import scanstring
 from typing import Any
 
 import orjson
@@ -227,7 +226,7 @@ def _members(text: str) -> Iterator[tuple[str, int, int]]:
     """Key, start and end of each value of the object that the text is."""
     at = _skip_space(text, _skip_space(text, 0) + 1)
     while text[at] == '"':
-        key, at = scanstring(text, at + 1)
+        key, at = _DECODER.raw_decode(text, at)
         start = _skip_space(text, _skip_space(text, at) + 1)
         _, end = _DECODER.raw_decode(text, start)
         yield key, start, end

@@ -51,7 +51,7 @@ class ApiError(Exception):
             retry = error_details_pb2.RetryInfo()
             retry.retry_delay.FromNanoseconds(int(seconds * 1_000_000_000))
             status.details.add().Pack(retry)
-        return status.SerializeToString()
+        return bytes(status.SerializeToString())
 
 
 def _number(code: grpc.StatusCode) -> int:

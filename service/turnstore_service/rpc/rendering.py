@@ -28,11 +28,12 @@ def response(stored: StoredResponse) -> response_pb2.Response:
         status=int(stored.status),  # type: ignore[arg-type]
         conversation_id=stored.conversation_id,
         previous_response_id=stored.previous_response_id,
-        exclude_from_replay=stored.excluded,
         revision=stored.revision,
         create_time=timestamp(stored.create_time),
         update_time=timestamp(stored.update_time),
     )
+    if stored.excluded is not None:
+        message.exclude_from_replay = stored.excluded
     if stored.fault is not None:
         message.error.code = stored.fault.code
         message.error.message = stored.fault.message

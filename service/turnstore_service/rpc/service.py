@@ -6,7 +6,7 @@ with the parser's text. Here stands also what every call has in common: size, de
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import grpc
 import structlog
@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 
 from turnstore.v1 import history_service_pb2 as rpc
 from turnstore_service.operations.logging import note_call, request_id
+from turnstore_service.operations.settings import Settings
 from turnstore_service.replay.values import POLICIES
 from turnstore_service.rpc import errors, history, parsing, responses
 from turnstore_service.rpc.calls import Backend
@@ -43,20 +44,10 @@ IMPLEMENTED: Mapping[str, _Implementation] = {
 _log = structlog.get_logger()
 
 
-class ServiceSettings(Protocol):
-    """The settings that the RPCs depend on."""
-
-    max_request_bytes: int
-    max_reply_bytes: int
-    default_policy: Any
-    default_deadline: Any
-    max_deadline: Any
-
-
 class HistoryService:
     """`turnstore.v1.HistoryService` over a store."""
 
-    def __init__(self, store: MongoStore, settings: ServiceSettings) -> None:
+    def __init__(self, store: MongoStore, settings: Settings) -> None:
         self._backend = Backend(store, POLICIES[settings.default_policy], settings.max_reply_bytes)
         self._max_request_bytes = settings.max_request_bytes
         self._default_seconds = settings.default_deadline.total_seconds()
@@ -67,18 +58,18 @@ class HistoryService:
         handlers = {method.name: self._handler(method) for method in SERVICE.methods}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),))
 
-    def _handler(self, method: Any) -> grpc.RpcMethodHandler:
+    def _handler(self, method: Any) -> Any:
         implementation = IMPLEMENTED.get(method.name)
         message = getattr(rpc, method.input_type.name)
         if implementation is not None:
             return grpc.unary_unary_rpc_method_handler(self._unary(implementation, message))
 
-        async def refuse(_request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> NoReturn:
+        async def refuse(_request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> None:
             await _abort(context, unimplemented(f"{SERVICE.full_name}/{method.name}"))
 
         async def refuse_stream(_request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-            await _abort(context, unimplemented(f"{SERVICE.full_name}/{method.name}"))
-            yield b""
+            await refuse(_request, context)
+            yield b""  # makes this a stream; never reached
 
         if method.server_streaming:
             return grpc.unary_stream_rpc_method_handler(refuse_stream)
@@ -102,7 +93,7 @@ class HistoryService:
                 if isinstance(error, StoreBrokenError):
                     _log.error("call failed", exc_info=error)
                 await _abort(context, errors.of(error, request_id()))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets one sentence and the log the cause
                 _log.error("call failed", exc_info=error)
                 await _abort(context, internal(request_id()))
 

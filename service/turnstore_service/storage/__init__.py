@@ -1,0 +1,1 @@
+"""What is kept: values, errors and rules of writing, and the store on MongoDB."""

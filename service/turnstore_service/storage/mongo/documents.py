@@ -31,7 +31,7 @@ from turnstore_service.replay.values import IN_FLIGHT, Head, Holder, Part, Snaps
 from turnstore_service.storage.mongo.driver import Document
 from turnstore_service.storage.values import Items, ResponseFault, Scope, StoredResponse, Summary, Write
 
-HEADS = {
+HEADS: Mapping[str, Any] = {
     "id": 1,
     "status": 1,
     "excluded": 1,

@@ -48,7 +48,7 @@ _SELECTION_SECONDS = 5.0
 """How long a call waits for a primary: an election takes about as long, and the caller retries anyway."""
 
 
-class DuplicateKeyConflict(StoreError):
+class DuplicateKeyError(StoreError):
     """A unique index refused a write."""
 
     def __init__(self, fields: frozenset[str]) -> None:
@@ -57,7 +57,7 @@ class DuplicateKeyConflict(StoreError):
         """Names of the index's fields."""
 
 
-class DocumentTooLarge(StoreError):
+class DocumentTooLargeError(StoreError):
     """A document would have grown past the database's limit."""
 
 
@@ -113,9 +113,7 @@ class Database:
                 if ends is None:
                     yield
                 else:
-                    if ends <= entered:
-                        raise StoreDeadlineError("the deadline passed before the database was asked")
-                    with pymongo.timeout(ends - entered):
+                    with pymongo.timeout(_remaining(ends)):
                         yield
             outcome = "ok"
         except StoreDeadlineError:
@@ -156,7 +154,7 @@ class Database:
         return documents[0] if documents else None
 
     async def insert(self, collection: str, document: Document) -> None:
-        """Durable on a majority when it returns. Raises DuplicateKeyConflict, DocumentTooLarge."""
+        """Durable on a majority when it returns. Raises DuplicateKeyError, DocumentTooLargeError."""
         async with self._call("insert"):
             await self._database[collection].insert_one(document)
 
@@ -214,8 +212,7 @@ class Database:
     async def indexes(self, collection: str) -> list[Document]:
         """The indexes of a collection; none for one that does not exist."""
         async with self._call("list_indexes"):
-            documents: list[Document] = await self._database[collection].list_indexes().to_list(None)
-            return documents
+            return [dict(index) for index in await self._database[collection].list_indexes().to_list(None)]
 
     async def command(self, name: str, value: Any = 1, **arguments: Any) -> Document:
         """Runs a database command."""
@@ -223,17 +220,24 @@ class Database:
             return dict(await self._database.command(name, value, **arguments))
 
 
+def _remaining(ends: float) -> float:
+    seconds = ends - time.monotonic()
+    if seconds <= 0:
+        raise StoreDeadlineError("the deadline passed before the database was asked")
+    return seconds
+
+
 def _translate(error: driver_errors.PyMongoError) -> tuple[StoreError, str]:
     if isinstance(error, driver_errors.BulkWriteError):
         codes = {detail.get("code") for detail in error.details.get("writeErrors", ())}
         if codes == {DUPLICATE_KEY}:
-            return DuplicateKeyConflict(frozenset()), "conflict"
+            return DuplicateKeyError(frozenset()), "conflict"
     code = getattr(error, "code", None)
     if code == DUPLICATE_KEY:
         details = getattr(error, "details", None) or {}
-        return DuplicateKeyConflict(frozenset(details.get("keyPattern", ()))), "conflict"
+        return DuplicateKeyError(frozenset(details.get("keyPattern", ()))), "conflict"
     if code in _TOO_LARGE or isinstance(error, driver_errors.DocumentTooLarge):
-        return DocumentTooLarge("the document is too large"), "error"
+        return DocumentTooLargeError("the document is too large"), "error"
     ends = deadline.get()
     if error.timeout and ends is not None and time.monotonic() >= ends - 0.005:
         return StoreDeadlineError("the deadline passed inside a database call"), "deadline"

@@ -5,6 +5,7 @@ tree of threads that it has lost something is written first, so that no reader m
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from turnstore_service.replay.values import Status
 from turnstore_service.storage.errors import ResponseNotFoundError, StoreUnavailableError
 from turnstore_service.storage.mongo import documents
 from turnstore_service.storage.mongo.bodies import Bodies, side_tokens
-from turnstore_service.storage.mongo.driver import Database, Document, DuplicateKeyConflict
+from turnstore_service.storage.mongo.driver import Database, Document, DuplicateKeyError
 from turnstore_service.storage.mongo.indexes import PATHS, RESPONSES
 from turnstore_service.storage.mongo.lines import DELETED_PLACE, Lines, conversation_thread
 from turnstore_service.storage.mongo.reading import Reading
@@ -196,12 +197,10 @@ class Erasing:
         """Notes that a tree of threads has lost a response, where every read of it looks."""
         key = f"{scope.key}\n\n{root.hex()}"
         fields = {"scope": scope.key, "thread": root, "replay_place": DELETED_PLACE}
-        try:
+        with suppress(DuplicateKeyError):  # another deletion has noted it at the same moment
             await self._database.update_one(
                 RESPONSES,
                 {"_id": key},
                 {"$setOnInsert": fields, "$unset": {"erase_time": ""}},
                 upsert=True,
             )
-        except DuplicateKeyConflict:
-            pass  # another deletion has noted it at the same moment

@@ -163,7 +163,7 @@ class Reading:
         ask_deleted: bool,
     ) -> list[Document]:
         field = "place" if everything else "replay_place"
-        branches = [
+        branches: list[dict[str, Any]] = [
             {"thread": segment.thread, field: {"$gt": segment.after, **_up_to(segment.last)}}
             for segment in segments
         ]
@@ -177,7 +177,7 @@ class Reading:
     async def lost_any(self, line: Line) -> bool:
         """Whether a deleted response stands on a line."""
         for at in range(0, len(line.segments), SEGMENTS_AT_ONCE):
-            branches = [
+            branches: list[dict[str, Any]] = [
                 {"thread": segment.thread, "place": {"$gt": segment.after, **_up_to(segment.last)}}
                 for segment in line.segments[at : at + SEGMENTS_AT_ONCE]
             ]
@@ -379,7 +379,7 @@ _ALL_BODIES = {
 _METADATA = {"conversation_id": 1, "previous_response_id": 1, "error": 1}
 
 
-def _up_to(last: int) -> dict[str, int]:
+def _up_to(last: int) -> dict[str, Any]:
     return {} if last >= NO_END else {"$lte": last}
 
 

@@ -30,7 +30,12 @@ from turnstore_service.storage.errors import (
 )
 from turnstore_service.storage.mongo import documents
 from turnstore_service.storage.mongo.bodies import DOCUMENT_BYTES, INLINE_BYTES, Bodies, side_tokens
-from turnstore_service.storage.mongo.driver import Database, Document, DocumentTooLarge, DuplicateKeyConflict
+from turnstore_service.storage.mongo.driver import (
+    Database,
+    Document,
+    DocumentTooLargeError,
+    DuplicateKeyError,
+)
 from turnstore_service.storage.mongo.indexes import RESPONSES
 from turnstore_service.storage.mongo.lines import (
     Lines,
@@ -210,13 +215,13 @@ class Writing:
             documents.place(document, spot.thread, spot.place, spot.root, claims)
             try:
                 await self._insert_or_fork(scope, document, spot)
-            except DuplicateKeyConflict as conflict:
+            except DuplicateKeyError as conflict:
                 if "_id" in conflict.fields:
                     return None
                 look_up = look_up or "claims" in conflict.fields
                 self._newest.pop((scope.key, spot.thread), None)
                 await _backoff(attempt)
-            except DocumentTooLarge:
+            except DocumentTooLargeError:
                 raise ResponseTooLargeError(write.response_id, DOCUMENT_BYTES) from None
             else:
                 if write.conversation_id:
@@ -229,7 +234,7 @@ class Writing:
         if spot.parent is None or not is_conversation(spot.thread):
             try:
                 await self._database.insert(RESPONSES, document)
-            except DuplicateKeyConflict as conflict:
+            except DuplicateKeyError as conflict:
                 if "place" not in conflict.fields or spot.parent is None:
                     raise
             else:
@@ -375,7 +380,7 @@ class Writing:
         update["$unset"] = {name: "" for name, value in fields.items() if value is None}
         try:
             changed = await self._database.find_and_update(RESPONSES, query, update, _WRITTEN)
-        except (DuplicateKeyConflict, DocumentTooLarge):
+        except (DuplicateKeyError, DocumentTooLargeError):
             return None
         return documents.stored_of(changed) if changed else None
 
@@ -403,9 +408,9 @@ class Writing:
         changed = None
         try:
             changed = await self._database.find_and_update(RESPONSES, _as_read(existing), change, _WRITTEN)
-        except DuplicateKeyConflict:
+        except DuplicateKeyError:
             pass  # another writer claimed one of the ids meanwhile
-        except DocumentTooLarge:
+        except DocumentTooLargeError:
             raise ResponseTooLargeError(write.response_id, DOCUMENT_BYTES) from None
         finally:
             if changed is None:
@@ -459,7 +464,7 @@ class Writing:
                 changed = await self._database.find_and_update(
                     RESPONSES, _as_read(existing), change, {"revision": 1}
                 )
-            except DuplicateKeyConflict:
+            except DuplicateKeyError:
                 changed = None  # another writer claimed one of the ids meanwhile
             if changed is not None:
                 return int(changed["revision"])
