@@ -376,8 +376,8 @@ def error_from_status(
 ) -> TurnstoreError:
     """Return the exception for a status: by its reason where it has one of the service's, else by its code.
 
-    A status that the service itself gave always has a reason or a code of its own making; UNAVAILABLE without
-    a reason is the connection's, and becomes `ServiceUnreachableError`.
+    UNAVAILABLE without a reason is what the connection says, not the service. So is CANCELLED, which a call
+    ends in that comes in just when a server stops; a call that the caller cancels does not come here.
     """
     trailing = {key: value for key, value in trailers if key in {_DETAILS_KEY, REQUEST_ID_KEY}}
     info, retry, bad_request = _details(trailing.get(_DETAILS_KEY))
@@ -387,7 +387,7 @@ def error_from_status(
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         # Whatever it was that took too long.
         kind = DeadlineError
-    elif kind is UnavailableError and not reason:
+    elif not reason and code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}:
         kind = ServiceUnreachableError
     logged_under = trailing.get(REQUEST_ID_KEY)
     return kind(
