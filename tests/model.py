@@ -123,7 +123,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Summary:
-    """One turn in the answer of ListResponses. `place` counts from 0, the first turn of the line."""
+    """One turn in the answer of ListResponses. `place` counts from 1, the first turn of the line."""
 
     id: str
     status: str
@@ -334,7 +334,7 @@ class Model:
             conversation_id=conversation_id,
             previous_response_id=parent_id,
             parent=parent,
-            place=len(line),
+            place=len(line) + 1,
             status=new.get("status", "UNSPECIFIED"),
             snapshot=() if parent else tuple((item_id, item_id in known) for item_id in inherited),
             creation_request=request_id,
@@ -491,22 +491,22 @@ class Model:
         before: str = "",
         include_inherited: bool = False,
     ) -> tuple[Item, ...]:
-        """ListInputItems, all pages: what stands between `after` and `before` in the order asked for."""
+        """ListInputItems, all pages: what stands between `after` and `before` in the order asked for.
+
+        A cursor that is not in the list is ignored.
+        """
         record = self._known(user, response_id)
         scope = self._scope(user)
         items = [_plain(record, "input", body) for body in _first_of_each(record.inputs)]
         if include_inherited:
             inherited = _as_stored(scope, self._before(scope, record))
-            ids = {item.id for item in inherited}
-            items = [*inherited, *(item for item in items if item.id not in ids)]
+            given = {item.id for item in inherited}
+            items = [*inherited, *(item for item in items if item.id not in given)]
         if order == "DESC":
             items.reverse()
-        order_of_ids = [item.id for item in items]
-        for name, cursor in (("after", after), ("before", before)):
-            if cursor and cursor not in order_of_ids:
-                raise _invalid(name)
-        start = order_of_ids.index(after) + 1 if after else 0
-        stop = order_of_ids.index(before) if before else len(items)
+        ids = [item.id for item in items]
+        start = ids.index(after) + 1 if after in ids else 0
+        stop = ids.index(before) if before in ids else len(items)
         return tuple(items[start:stop])
 
     def batch_get(
@@ -519,13 +519,14 @@ class Model:
     ) -> tuple[Item | None, ...]:
         """BatchGetItems: each item, or None where there is none."""
         scope = self._scope(user)
-        if len(item_ids) > MOST_IDS:
+        if not 1 <= len(item_ids) <= MOST_IDS:
             raise _invalid("item_ids")
         for item_id in item_ids:
             _check_id("item_ids", item_id)
         if conversation_id or previous_response_id:
             line = [_OnLine(record) for record in self._line(scope, conversation_id, previous_response_id)]
-            shown = {item.id: item for item in _as_stored(scope, line)}
+            # A snapshot's id without a body stands in the history, but there is no item to give.
+            shown = {item.id: item for item in _as_stored(scope, line) if item.json}
         else:
             shown = {}
             live = [record for record in scope.created if not record.deleted]

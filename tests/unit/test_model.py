@@ -54,12 +54,12 @@ def test_places_are_dense_and_stay_when_a_turn_is_deleted() -> None:
     _store(model, "b1", previous_response_id="r3")
     line = model.list_responses(None, conversation_id="c")
     assert [(turn.id, turn.place, turn.input_item_count) for turn in line] == [
-        ("r1", 0, 1),
-        ("r3", 2, 1),
-        ("r4", 3, 0),
+        ("r1", 1, 1),
+        ("r3", 3, 1),
+        ("r4", 4, 0),
     ]
     branch = model.list_responses(None, previous_response_id="b1")
-    assert [(turn.id, turn.place) for turn in branch] == [("r1", 0), ("r3", 2), ("b1", 3)]
+    assert [(turn.id, turn.place) for turn in branch] == [("r1", 1), ("r3", 3), ("b1", 4)]
 
 
 def test_exclusions_are_one_for_each_turn_and_reason() -> None:
