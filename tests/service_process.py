@@ -161,7 +161,7 @@ async def service_in_process(**settings: Any) -> AsyncIterator[RunningService]:
     store = await server.open_store(chosen.mongodb_uri, chosen, metrics)
     try:
         await store.migrate()
-        health = await server.add_services(grpc_server, store, chosen)
+        health = server.add_services(grpc_server, store, chosen)
         await grpc_server.start()
         try:
             async with grpc.aio.insecure_channel(

@@ -70,10 +70,10 @@ def bind(server: grpc.aio.Server, address: Address) -> Address:
         raise _cannot_listen("TURNSTORE_LISTEN", address) from error
 
 
-async def add_services(server: grpc.aio.Server, store: MongoStore, settings: Settings) -> HealthServicer:
+def add_services(server: grpc.aio.Server, store: MongoStore, settings: Settings) -> HealthServicer:
     """Puts all services into the server; returns the one that tells health, which is not ready yet."""
     HistoryService(store, settings).add_to_server(server)
-    health = await HealthServicer.create()
+    health = HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     if settings.reflection:
         reflection.enable_server_reflection([service.full_name for service in SERVED], server)
@@ -126,7 +126,7 @@ async def serve(settings: Settings) -> None:
         stack.push_async_callback(store.close)
         if mongod is not None:
             await _make_indexes(store)
-        health = await add_services(server, store, settings)
+        health = add_services(server, store, settings)
         monitor = HealthMonitor(
             _CheckedStore(store),
             health,
@@ -147,7 +147,7 @@ async def serve(settings: Settings) -> None:
             task.cancel()
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         metrics.ready.set(0)
-        await health.set_ready(False)
+        health.set_ready(False)
         await _drain(server, health, settings, signals)
         for outcome in outcomes:
             if isinstance(outcome, Exception):
@@ -177,8 +177,9 @@ class _CheckedStore:
         self._store = store
 
     async def ping(self) -> None:
-        # Somewhat before the monitor gives up, so that the driver's words about the cause are heard.
-        driver.deadline.set(time.monotonic() + CHECK_SECONDS * 0.9)
+        # Before the monitor gives up, so that the driver's words about the cause are heard: while it looks
+        # for a primary it sees the deadline up to half a second late.
+        driver.deadline.set(time.monotonic() + CHECK_SECONDS - 1)
         await self._store.ping()
 
     async def index_problems(self) -> list[str]:

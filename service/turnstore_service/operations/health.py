@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import grpc
 import structlog
-from grpc_health.v1 import health, health_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 READINESS_NAMES = ("", "turnstore.v1.HistoryService")
 LIVENESS_NAME = "liveness"
@@ -69,45 +69,57 @@ class Readiness:
         return self.ready != before
 
 
-class HealthServicer(health.aio.HealthServicer):
-    """The health service, whose open watches can be ended. Made by `create`."""
+class HealthServicer(health_pb2_grpc.HealthServicer):
+    """The health service; not ready until told so.
+
+    The library's own would not do: its open watches cannot be ended without breaking into a reply that is
+    just being written, and keep the server's stop waiting for its whole grace.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
-        self._closing = asyncio.Event()
+        self._ready = False
+        self._closing = False
+        self._changed = asyncio.Event()
 
-    @classmethod
-    async def create(cls) -> "HealthServicer":
-        """Alive and not ready; the library itself would begin with SERVING."""
-        servicer = cls()
-        await servicer.set(LIVENESS_NAME, health_pb2.HealthCheckResponse.SERVING)
-        await servicer.set_ready(False)
-        return servicer
-
-    async def set_ready(self, ready: bool) -> None:
+    def set_ready(self, ready: bool) -> None:
         """Tells everybody who asks or watches."""
-        status = (
-            health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
-        )
-        for name in READINESS_NAMES:
-            await self.set(name, status)
-
-    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802  # the protocol's name
-        """Streams the status of a name until the caller or the server ends it."""
-        watch = asyncio.ensure_future(super().Watch(request, context))
-        closing = asyncio.ensure_future(self._closing.wait())
-        try:
-            await asyncio.wait((watch, closing), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            closing.cancel()
-            watch.cancel()
-        if self._closing.is_set():
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
-        await watch
+        self._ready = ready
+        self._wake()
 
     def end_watches(self) -> None:
-        """Ends all open watches: they would keep the server's stop waiting for its whole grace."""
-        self._closing.set()
+        """Ends all open watches, and those to come, once each has told the last change."""
+        self._closing = True
+        self._wake()
+
+    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802  # the protocol's name
+        """The status of a name; NOT_FOUND for one that is not known."""
+        status = self._status(request.service)
+        if status is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
+        return health_pb2.HealthCheckResponse(status=status)
+
+    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802  # the protocol's name
+        """Streams the status of a name, and each change, until the caller or the server ends it."""
+        told = None
+        while True:
+            changed = self._changed  # taken before the look, so that no change after it is missed
+            status = self._status(request.service) or health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+            if status != told:
+                await context.write(health_pb2.HealthCheckResponse(status=status))
+                told = status
+            elif self._closing:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
+            else:
+                await changed.wait()
+
+    def _status(self, name: str) -> Any:
+        if name == LIVENESS_NAME or (name in READINESS_NAMES and self._ready):
+            return health_pb2.HealthCheckResponse.SERVING
+        return health_pb2.HealthCheckResponse.NOT_SERVING if name in READINESS_NAMES else None
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
 
 class HealthMonitor:
@@ -145,7 +157,7 @@ class HealthMonitor:
             failures = failures + 1 if problems else 0
             self._log_problems(problems)
             if self._readiness.observe(not problems):
-                await self._servicer.set_ready(self._readiness.ready)
+                self._servicer.set_ready(self._readiness.ready)
                 self._on_change(self._readiness.ready)
                 if self._readiness.ready:
                     _log.info("ready")

@@ -98,8 +98,9 @@ class _LineWriter:
     debug = info = warning = error = critical = exception = msg
 
 
-def _json(event: Any, **_: Any) -> str:
-    return orjson.dumps(event, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
+def _json(event: _EventDict, **_: Any) -> str:
+    first = {name: event.pop(name) for name in ("time", "level", "event") if name in event}
+    return orjson.dumps({**first, **event}, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
 def _add_request_id(_logger: Any, _method: str, event: _EventDict) -> _EventDict:
