@@ -12,7 +12,7 @@ from turnstore_service.replay.rules import Sifted, cut, explain, look_behind, si
 from turnstore_service.replay.values import Entry, Excluded, Holder, LimitUnit, Question, Turn
 from turnstore_service.storage.mongo import documents
 from turnstore_service.storage.mongo.reading import Reading
-from turnstore_service.storage.values import NO_END, BodyRef, Line
+from turnstore_service.storage.values import NO_END, Line, Texts
 
 BODIES_ALONG_UNITS = 1000
 """Limit up to which bodies are read together with the turns; larger windows are read without, then by page."""
@@ -29,14 +29,14 @@ class History:
     newest_place: int
     """The newest place that was seen: pages of one history do not look beyond it."""
     revisions: Mapping[str, int]
-    bodies: dict[BodyRef, str]
+    texts: Texts
     """JSON that came along with the turns."""
 
     def digest(self) -> bytes:
         """Tells whether two resolutions gave the same history: items, their order and the state they are in."""
         digest = hashlib.blake2b(digest_size=16)
         for entry in self.entries:
-            key = entry.body[0] if entry.body else ""
+            key = entry.key or ""
             digest.update(f"{entry.head.id}\n{key}\n{self.revisions.get(key, 0)}\r".encode())
         for excluded in self.exclusions:
             digest.update(f"{excluded.response_id}\n{excluded.reason}\n{len(excluded.item_ids)}\r".encode())
@@ -70,7 +70,7 @@ class _Window:
         self.deleted = False
         self.newest_place = 0
         self.revisions: dict[str, int] = {}
-        self.bodies: dict[BodyRef, str] = {}
+        self.texts = Texts()
 
     async def prepare(self) -> None:
         """Settles by what time a running turn counts as abandoned."""
@@ -97,7 +97,7 @@ class _Window:
         known = {turn.key for turn in self._turns}
         self._turns[:0] = [turn for _, turn in reversed(batch.turns) if turn.key not in known]
         self.revisions.update(batch.revisions)
-        self.bodies.update(batch.bodies)
+        self.texts.update(batch.texts)
         for _, turn in batch.turns:
             self._older.pop(turn.key, None)
         if not batch.more:
@@ -188,7 +188,7 @@ async def resolve(
         deleted,
         window.newest_place,
         window.revisions,
-        window.bodies,
+        window.texts,
     )
 
 

@@ -16,6 +16,8 @@ asks for; the answer is then the same as with the whole line.
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from turnstore_service.replay.items import pairing
 from turnstore_service.replay.values import (
@@ -76,24 +78,48 @@ def gather(turns: Sequence[Turn], policy: Policy, holders: Holders) -> list[Entr
     seen: set[str] = set()
     for number, turn in enumerate(turns):
         if turn.snapshot:
-            entries.extend(_snapshot_entries(number, turn, policy, holders))
-        for part, heads in ((Part.INPUT, turn.input), (Part.OUTPUT, turn.output)):
-            if not heads:
-                continue
-            reason = left_out(turn.status, turn.excluded, turn.deleted, part, policy)
-            partial = part is Part.OUTPUT and turn.status in _PARTIAL
-            sanitized = partial and policy.rule(turn.status) is TurnRule.SANITIZE
-            for index, head in enumerate(heads):
-                entry = Entry(number, part, head, (turn.key, part, index), turn.status, partial, sanitized)
-                entry.reason = reason
+            for entry in _snapshot_entries(number, turn, policy, holders):
+                if entry.reason is None:
+                    entry.reason = _repeats(entry.head.id, seen)
                 entries.append(entry)
-    for entry in entries:
-        if entry.reason is None:
-            if entry.head.id in seen:
-                entry.reason = Reason.DUPLICATE
-            else:
-                seen.add(entry.head.id)
+        treated = _treatment(turn.status, turn.excluded, turn.deleted, policy)
+        for part, heads in ((Part.INPUT, turn.input), (Part.OUTPUT, turn.output)):
+            left, partial, sanitized = treated[part]
+            for index, head in enumerate(heads):
+                reason = _repeats(head.id, seen) if left is None else left
+                entries.append(
+                    Entry(number, part, head, turn.key, part, index, turn.status, partial, sanitized, reason)
+                )
     return entries
+
+
+class _Treated(NamedTuple):
+    """How the items of one part of a turn are treated."""
+
+    left_out: Reason | None
+    partial: bool
+    sanitized: bool
+
+
+@lru_cache(maxsize=1024)
+def _treatment(status: Status, excluded: bool, deleted: bool, policy: Policy) -> Mapping[Part, _Treated]:
+    """How the items of such a turn are treated, by part."""
+    return {
+        part: _Treated(
+            left_out(status, excluded, deleted, part, policy),
+            partial := part is Part.OUTPUT and status in _PARTIAL,
+            partial and policy.rule(status) is TurnRule.SANITIZE,
+        )
+        for part in (Part.INPUT, Part.OUTPUT)
+    }
+
+
+def _repeats(item_id: str, seen: set[str]) -> Reason | None:
+    """Rule 4: an id that stands more than once is kept at its first place."""
+    if item_id in seen:
+        return Reason.DUPLICATE
+    seen.add(item_id)
+    return None
 
 
 def _snapshot_entries(number: int, turn: Turn, policy: Policy, holders: Holders) -> Iterator[Entry]:
@@ -101,15 +127,22 @@ def _snapshot_entries(number: int, turn: Turn, policy: Policy, holders: Holders)
     for item in turn.snapshot:
         holder = contributor(holders.get(item.id, ()), policy)
         if holder is None:
-            entry = Entry(number, Part.SNAPSHOT, Head(item.id), None, None, False, False)
-            if item.known:
-                entry.reason = Reason.NO_CONTRIBUTOR
+            reason = Reason.NO_CONTRIBUTOR if item.known else None
+            yield Entry(number, Part.SNAPSHOT, Head(item.id), None, Part.INPUT, 0, None, False, False, reason)
         else:
-            partial = holder.part is Part.OUTPUT and holder.status in _PARTIAL
-            sanitized = partial and policy.rule(holder.status) is TurnRule.SANITIZE
-            body = (holder.key, holder.part, holder.index)
-            entry = Entry(number, Part.SNAPSHOT, holder.head, body, holder.status, partial, sanitized)
-        yield entry
+            _, partial, sanitized = _treatment(holder.status, holder.excluded, False, policy)[holder.part]
+            yield Entry(
+                number,
+                Part.SNAPSHOT,
+                holder.head,
+                holder.key,
+                holder.part,
+                holder.index,
+                holder.status,
+                partial,
+                sanitized,
+                None,
+            )
 
 
 def contributor(holders: Sequence[Holder], policy: Policy) -> Holder | None:
@@ -204,9 +237,7 @@ def _waits(call: Entry, last: Entry) -> bool:
     It may if it belongs to the last contributing turn (in a snapshot: the turn that the last item came from)
     and that turn ended normally.
     """
-    if last.status not in _WAITS_AFTER or call.body is None or last.body is None:
-        return False
-    return call.turn == last.turn and call.body[0] == last.body[0]
+    return last.status in _WAITS_AFTER and call.turn == last.turn and call.key == last.key
 
 
 def _following(entries: Sequence[Entry]) -> dict[int, int]:

@@ -145,6 +145,16 @@ class Head(NamedTuple):
     text: Text = Text.WHOLE
 
 
+class BodyRef(NamedTuple):
+    """Where an item's JSON is."""
+
+    key: str
+    """Key of the response."""
+    part: Part
+    position: int
+    """Index in the part."""
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotId:
     """One of the ids that a host handed over instead of a parent."""
@@ -203,32 +213,44 @@ class Question:
 class Entry:
     """An item at its place in the history, and what became of it."""
 
-    __slots__ = ("body", "head", "part", "partial", "reason", "sanitized", "status", "turn")
+    __slots__ = ("head", "index", "key", "part", "partial", "reason", "sanitized", "source", "status", "turn")
 
     def __init__(
         self,
         turn: int,
         part: Part,
         head: Head,
-        body: tuple[str, Part, int] | None,
+        key: str | None,
+        source: Part,
+        index: int,
         status: Status | None,
         partial: bool,
         sanitized: bool,
+        reason: Reason | None,
     ) -> None:
         self.turn = turn
         """Index of its turn in the line given to the rules."""
         self.part = part
         self.head = head
-        self.body = body
-        """Where its JSON is: key of the response, part, index. None: the store has never seen it."""
+        self.key = key
+        """Key of the response whose item it is. None: the store has never seen the item."""
+        self.source = source
+        """In which part of that response it stands."""
+        self.index = index
+        """At which place of that part."""
         self.status = status
         """Status of the response whose item it is; None for an item that the store has never seen."""
         self.partial = partial
         """It is an output item of a cancelled or incomplete response."""
         self.sanitized = sanitized
         """SANITIZE applies to it."""
-        self.reason: Reason | None = None
+        self.reason = reason
         """Why it is left out; None while it stays."""
+
+    @property
+    def body(self) -> BodyRef | None:
+        """Where its JSON is; None when the store has never seen it."""
+        return None if self.key is None else BodyRef(self.key, self.source, self.index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,18 @@
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 from turnstore.v1 import history_service_pb2 as rpc
 from turnstore.v1 import replay_pb2
 from turnstore_service.history.resolving import History, resolve
 from turnstore_service.replay.rules import gather
-from turnstore_service.replay.values import AS_STORED, Entry, Head, Holder, Part, Question, Status
+from turnstore_service.replay.values import AS_STORED, BodyRef, Entry, Head, Holder, Part, Question, Status
 from turnstore_service.rpc import pages, parsing, rendering
 from turnstore_service.rpc.calls import Backend
 from turnstore_service.rpc.errors import history_changed, invalid
 from turnstore_service.storage.errors import ChangedError
-from turnstore_service.storage.values import NO_END, BodyRef, Line, Scope, Segment
+from turnstore_service.storage.values import NO_END, Line, Scope, Segment
 
 _ATTEMPTS = 5
 """Tries to read what others keep changing, before the caller is told."""
@@ -100,53 +101,59 @@ async def _history_page(
 
 
 def _add_ids(history: History, begin: int, page: pages.Page, reply: rpc.ResolveHistoryResponse) -> int:
-    ids = (
-        [entry.head.id for entry in history.entries[begin:]]
-        if begin
-        else [e.head.id for e in history.entries]
-    )
-    end = 0
+    ids = [entry.head.id for entry in (history.entries[begin:] if begin else history.entries)]
+    if page.takes_all(sum(map(len, ids)) * 4, len(ids)):  # a character has at most four bytes
+        reply.item_ids.extend(ids)
+        return begin + len(ids)
     for item_id in ids:
         if not page.takes(len(item_id.encode())):
             break
-        end += 1
-    reply.item_ids.extend(ids[:end] if end < len(ids) else ids)
-    return begin + end
+        reply.item_ids.append(item_id)
+    return begin + len(reply.item_ids)
 
 
 async def _add_items(
     backend: Backend, history: History, begin: int, page: pages.Page, reply: rpc.ResolveHistoryResponse
 ) -> int:
-    wanted = history.entries[begin:]
-    bodies = await _bodies(backend, history, wanted, page.room)
-    end = begin
-    for entry in wanted:
-        ref = rendering.body_ref(entry)
-        if ref is not None and ref not in bodies:
-            page.is_full = True  # the bodies that were read end here
-            break
-        item = rendering.entry_item(entry, bodies[ref] if ref else "")
-        if not page.takes(item.ByteSize() + len(item.id.encode())):
-            break
-        reply.item_ids.append(item.id)
-        reply.items.append(item)
-        end += 1
-    return end
+    wanted = history.entries[begin:] if begin else history.entries
+    taken = await _take_items(backend, history, wanted, page, reply.items, named_twice=True)
+    reply.item_ids.extend([entry.head.id for entry in wanted[:taken]])
+    return begin + taken
 
 
-async def _bodies(
-    backend: Backend, history: History, entries: Sequence[Entry], room: int
-) -> dict[BodyRef, str]:
-    """The JSON of items, from the first, as much as a page can take."""
+async def _take_items(
+    backend: Backend,
+    history: History,
+    entries: Sequence[Entry],
+    page: pages.Page,
+    target: Any,
+    *,
+    named_twice: bool = False,
+) -> int:
+    """Adds items to a reply, from the first, as many as the page takes; how many. `named_twice`: also by id."""
+    texts = history.texts
     missing = [
-        ref
+        BodyRef(entry.key, entry.source, entry.index)
         for entry in entries
-        if (ref := rendering.body_ref(entry)) is not None and ref not in history.bodies
+        if entry.key is not None and texts.at(entry.key, entry.source, entry.index) is None
     ]
-    if not missing:
-        return history.bodies
-    found = await backend.store.reading.bodies(missing, history.revisions, room)
-    return {**history.bodies, **found}
+    if missing:
+        texts.update(await backend.store.reading.bodies(missing, history.revisions, page.room))
+    taken = 0
+    for entry in entries:
+        text = "" if entry.key is None else texts.at(entry.key, entry.source, entry.index)
+        if text is None:
+            page.is_full = True  # what was read ends here
+            break
+        head = entry.head
+        item = target.add(
+            id=head.id, type=head.type, json=rendering.entry_json(entry, text), partial=entry.partial
+        )
+        if not page.takes(item.ByteSize() + (len(head.id) * 4 if named_twice else 0)):
+            del target[-1]
+            break
+        taken += 1
+    return taken
 
 
 def _add_exclusions(history: History, at: int, page: pages.Page, reply: rpc.ResolveHistoryResponse) -> int:
@@ -201,22 +208,23 @@ async def _input_page(
     cursor: pages.Cursor,
 ) -> rpc.ListInputItemsResponse:
     reading = backend.store.reading
-    stored = await reading.response(scope, response_id)
+    stored, texts, _ = await reading.response(scope, response_id)
     entries: list[Entry] = []
-    history = History((), (), False, False, 0, {stored.key: stored.revision}, {})
+    history = History((), (), False, False, 0, {stored.key: stored.revision}, texts)
     if request.include_inherited:
         line = await reading.line_before(scope, response_id)
         question = Question(policy=backend.default_policy)
         inherited = await resolve(reading, [line], question, explained=False, full=True)
-        history = inherited
+        texts.update(inherited.texts)
         history.revisions = {**inherited.revisions, stored.key: stored.revision}
         entries.extend(inherited.entries)
     seen = {entry.head.id for entry in entries}
     for index, head in enumerate(stored.input):
         if head.id not in seen:
             seen.add(head.id)
-            body = (stored.key, Part.INPUT, index)
-            entries.append(Entry(0, Part.INPUT, head, body, stored.status, False, False))
+            entries.append(
+                Entry(0, Part.INPUT, head, stored.key, Part.INPUT, index, stored.status, False, False, None)
+            )
     history.entries = entries
     digest = b""
     if not cursor.is_first:
@@ -228,18 +236,8 @@ async def _input_page(
     if cursor.numbers:
         begin = max(begin, cursor.numbers[0])
     wanted = entries[begin : min(end, begin + size)]
-    page = pages.Page(backend.page_bytes)
-    bodies = await _bodies(backend, history, wanted, page.room)
     reply = rpc.ListInputItemsResponse()
-    for entry in wanted:
-        ref = rendering.body_ref(entry)
-        if ref is not None and ref not in bodies:
-            break
-        item = rendering.entry_item(entry, bodies[ref] if ref else "")
-        if not page.takes(item.ByteSize()):
-            break
-        reply.items.append(item)
-        begin += 1
+    begin += await _take_items(backend, history, wanted, pages.Page(backend.page_bytes), reply.items)
     if begin < end:
         reply.next_page_token = cursor.next((begin,), digest or _digest_in_order(history, request))
     return reply
@@ -312,9 +310,8 @@ async def _find_items(
     holders, of_holders = await reading.holders(scope, sorted(named), abandoned)
     found_items: dict[str, _Found] = {}
     for entry in gather(turns, AS_STORED, holders):
-        ref = rendering.body_ref(entry)
-        if entry.reason is None and ref is not None and entry.status is not None:
-            found_items.setdefault(entry.head.id, (entry.head, ref, entry.status))
+        if entry.reason is None and entry.body is not None and entry.status is not None:
+            found_items.setdefault(entry.head.id, (entry.head, entry.body, entry.status))
     return found_items, {**of_holders, **revisions}
 
 
@@ -340,17 +337,17 @@ async def _items_page(
     begin = cursor.numbers[0] if cursor.numbers else 0
     page = pages.Page(backend.page_bytes)
     refs = list(dict.fromkeys(found[item_id][1] for item_id in ids[begin:] if item_id in found))
-    bodies = await backend.store.reading.bodies(refs, revisions, page.room)
+    texts = await backend.store.reading.bodies(refs, revisions, page.room)
     reply = rpc.BatchGetItemsResponse()
     for item_id in ids[begin:]:
         answer = rpc.BatchItem()
         if item_id in found:
             head, ref, status = found[item_id]
-            if ref not in bodies:
-                page.is_full = True
+            text = texts.get(ref)
+            if text is None:
                 break
             answer.found = True
-            answer.item.CopyFrom(rendering.item(head, bodies[ref], status, ref.part))
+            answer.item.CopyFrom(rendering.item(head, text, status, ref.part))
         if not page.takes(answer.ByteSize()):
             break
         reply.items.append(answer)

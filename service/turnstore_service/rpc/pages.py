@@ -7,7 +7,8 @@ of what. Any replica can continue from it, and it is refused when the other argu
 import base64
 import binascii
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
@@ -30,7 +31,7 @@ class Cursor:
 
     __slots__ = ("_arguments", "digest", "numbers")
 
-    def __init__(self, arguments: bytes, numbers: Sequence[int], digest: bytes) -> None:
+    def __init__(self, arguments: Callable[[], bytes], numbers: Sequence[int], digest: bytes) -> None:
         self._arguments = arguments
         self.numbers = numbers
         """Positions, as the RPC that made the token counts them."""
@@ -50,16 +51,13 @@ class Cursor:
     def next(self, numbers: Sequence[int], digest: bytes) -> str:
         """The token of the page that begins there."""
         body = orjson.dumps([list(numbers), digest.hex()])
-        return (
-            base64.urlsafe_b64encode(_seal(self._arguments, body) + self._arguments + body)
-            .decode()
-            .rstrip("=")
-        )
+        arguments = self._arguments()
+        return base64.urlsafe_b64encode(_seal(arguments, body) + arguments + body).decode().rstrip("=")
 
 
 def cursor(request: Message, scope: Scope, token: str, count: int) -> Cursor:
     """The cursor of a call whose tokens have `count` numbers. Raises INVALID_ARGUMENT for a bad token."""
-    arguments = _arguments(request, scope)
+    arguments = partial(_arguments, request, scope)  # most calls never need it
     if not token:
         return Cursor(arguments, (), b"")
     if len(token) > 1024:
@@ -71,7 +69,7 @@ def cursor(request: Message, scope: Scope, token: str, count: int) -> Cursor:
     seal, given, body = data[:_CHECK_BYTES], data[_CHECK_BYTES : 2 * _CHECK_BYTES], data[2 * _CHECK_BYTES :]
     if seal != _seal(given, body):
         raise _bad()
-    if given != arguments:
+    if given != arguments():
         raise invalid("page_token", _OTHER_CALL)
     return Cursor(arguments, *_content(body, count))
 
@@ -120,6 +118,14 @@ class Page:
     def room(self) -> int:
         """Bytes left."""
         return max(self._room, 1)
+
+    def takes_all(self, sizes: int, count: int) -> bool:
+        """Takes room for many things at once, if there is room for all of them; else for none."""
+        if self.is_full or sizes + count * ITEM_OVERHEAD_BYTES > self._room:
+            return False
+        self._room -= sizes + count * ITEM_OVERHEAD_BYTES
+        self._empty = self._empty and not count
+        return True
 
     def takes(self, size: int) -> bool:
         """Takes room for something; False, from then on, when there is none."""

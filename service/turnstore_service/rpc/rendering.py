@@ -9,7 +9,7 @@ from turnstore.v1 import history_service_pb2 as rpc
 from turnstore.v1 import replay_pb2, response_pb2
 from turnstore_service.replay.items import without_empty_text
 from turnstore_service.replay.values import Entry, Excluded, Head, Part, Status, Text
-from turnstore_service.storage.values import BodyRef, Receipt, StoredResponse, Summary
+from turnstore_service.storage.values import Receipt, StoredResponse, Summary
 
 _PARTIAL = (Status.CANCELLED, Status.INCOMPLETE)
 
@@ -53,16 +53,9 @@ def item(head: Head, json: str, status: Status | None, part: Part) -> response_p
     )
 
 
-def entry_item(entry: Entry, json: str) -> response_pb2.Item:
-    """An item of a history. SANITIZE takes empty text out of it."""
-    if entry.sanitized and entry.head.text is Text.SOME_EMPTY:
-        json = without_empty_text(json)
-    return response_pb2.Item(id=entry.head.id, type=entry.head.type, json=json, partial=entry.partial)
-
-
-def body_ref(entry: Entry) -> BodyRef | None:
-    """Where the JSON of an item of a history is; None for an item that the store has never seen."""
-    return None if entry.body is None else BodyRef(*entry.body)
+def entry_json(entry: Entry, json: str) -> str:
+    """The JSON of an item of a history: as stored, but SANITIZE takes empty text out of it."""
+    return without_empty_text(json) if entry.sanitized and entry.head.text is Text.SOME_EMPTY else json
 
 
 def exclusion(excluded: Excluded, item_ids: Sequence[str]) -> replay_pb2.Exclusion:

@@ -1,12 +1,12 @@
 """StoreResponse, GetResponse, SetReplayExclusion and the deletes."""
 
 from turnstore.v1 import history_service_pb2 as rpc
-from turnstore_service.replay.values import Part
+from turnstore_service.replay.values import BodyRef, Part
 from turnstore_service.rpc import pages, parsing, rendering
 from turnstore_service.rpc.calls import Backend
 from turnstore_service.rpc.errors import history_changed, invalid
 from turnstore_service.storage.errors import ChangedError
-from turnstore_service.storage.values import BodyRef, Scope, StoredResponse
+from turnstore_service.storage.values import Scope, StoredResponse, Texts
 
 _ATTEMPTS = 5
 """Tries to read a response that others keep changing."""
@@ -32,18 +32,18 @@ async def get_response(
     response_id = parsing.identifier("response_id", request.response_id)
     cursor = pages.cursor(request, scope, request.page_token, 2)
     for _ in range(1 if cursor.numbers else _ATTEMPTS):
-        stored = await backend.store.reading.response(scope, response_id)
+        stored, texts, payload = await backend.store.reading.response(scope, response_id)
         if cursor.numbers and cursor.numbers[0] != stored.revision:
             break
         try:
-            return await _response_page(backend, stored, cursor)
+            return await _response_page(backend, stored, texts, payload, cursor)
         except ChangedError:
             continue
     raise history_changed()
 
 
 async def _response_page(
-    backend: Backend, stored: StoredResponse, cursor: pages.Cursor
+    backend: Backend, stored: StoredResponse, texts: Texts, payload: str | None, cursor: pages.Cursor
 ) -> rpc.GetResponseResponse:
     """The part of a response that begins at a position: the payload is at 0, the items follow."""
     reading = backend.store.reading
@@ -55,21 +55,24 @@ async def _response_page(
     reply = rpc.GetResponseResponse(response=rendering.response(stored))
     page = pages.Page(backend.page_bytes)
     if not begin:
-        reply.response.payload_json = await reading.payload(stored)
+        reply.response.payload_json = await reading.payload(stored) if payload is None else payload
         if reply.response.payload_json:
             page.takes(len(reply.response.payload_json.encode()))
         begin = 1
     wanted = refs[begin - 1 :]
-    bodies = await reading.bodies(wanted, {stored.key: stored.revision}, page.room)
+    missing = [ref for ref in wanted if texts.get(ref) is None]
+    if missing:
+        texts.update(await reading.bodies(missing, {stored.key: stored.revision}, page.room))
     for ref in wanted:
-        if ref not in bodies:
+        text = texts.get(ref)
+        if text is None:
             break
         heads, target = (
             (stored.input, reply.response.input_items)
             if ref.part is Part.INPUT
             else (stored.output, reply.response.output_items)
         )
-        item = rendering.item(heads[ref.index], bodies[ref], stored.status, ref.part)
+        item = rendering.item(heads[ref.position], text, stored.status, ref.part)
         if not page.takes(item.ByteSize()):
             break
         target.append(item)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
-from turnstore_service.replay.values import Head, Part, Status, Turn
+from turnstore_service.replay.values import BodyRef, Head, Part, Status, Turn
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,42 @@ class Write:
     request_id: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class BodyRef:
-    """Where an item's JSON is."""
+class Texts:
+    """The JSON of items that has been read, found by where it is: response, part and index."""
 
-    key: str
-    part: Part
-    index: int
+    __slots__ = ("_parts", "_single")
+
+    def __init__(self) -> None:
+        self._parts: dict[str, tuple[None, Sequence[str | None], Sequence[str | None]]] = {}
+        self._single: dict[BodyRef, str] = {}
+
+    def add_response(
+        self, key: str, input_json: Sequence[str | None], output_json: Sequence[str | None]
+    ) -> None:
+        """Takes in what a response's document holds, None for a body that is elsewhere."""
+        self._parts[key] = None, input_json, output_json
+
+    def add(self, ref: BodyRef, text: str) -> None:
+        """Takes in one body."""
+        self._single[ref] = text
+
+    def update(self, other: "Texts") -> None:
+        """Takes in what another has."""
+        self._parts.update(other._parts)
+        self._single.update(other._single)
+
+    def get(self, ref: BodyRef) -> str | None:
+        """A body; None when it has not been read."""
+        return self.at(ref.key, ref.part, ref.position)
+
+    def at(self, key: str, part: Part, position: int) -> str | None:
+        """The same, for callers in a hurry."""
+        parts = self._parts.get(key)
+        if parts is not None:
+            texts = parts[part] or ()
+            if position < len(texts) and (text := texts[position]) is not None:
+                return text
+        return self._single.get(BodyRef(key, part, position)) if self._single else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,5 +181,5 @@ class Batch:
     """Whether the tree of the line has ever lost a response (asked for in the first read alone)."""
     revisions: dict[str, int]
     """Revision of each turn, by its key."""
-    bodies: dict[BodyRef, str]
+    texts: Texts
     """JSON that came along with the turns."""

@@ -39,12 +39,12 @@ class Bodies:
     async def move_out(self, document: Document, scope_key: str) -> None:
         """Moves large bodies of a response's document out of it, until what stays is small enough.
 
-        What was moved is null in `input_json` or `output_json`, and `side` tells the token. A part that the
-        document does not have (an update that leaves the input as stored) is left alone.
+        What was moved is null in `input_large` or `output_large`, and `input_side` or `output_side` tells the
+        token. A part that the document does not have (an update leaves the input as stored) is left alone.
         """
         texts: list[tuple[int, int, int, str]] = []
         for part, name in _NAME.items():
-            values = (document.get("payload"),) if part == PAYLOAD else document.get(f"{name}_json", ())
+            values = (document.get("payload"),) if part == PAYLOAD else document.get(f"{name}_large") or ()
             for index, text in enumerate(values):
                 if text and len(text) > SMALL_BODY_BYTES:
                     texts.append((json_size((text,)), part, index, text))
@@ -61,7 +61,7 @@ class Bodies:
             if part == PAYLOAD:
                 document["payload"] = None
             else:
-                document[f"{name}_json"][index] = None
+                document[f"{name}_large"][index] = None
 
     async def _write(
         self, token: bytes, scope_key: str, owner: str, part: int, index: int, text: str

@@ -12,6 +12,7 @@ read of ids leaves the bodies in the database.
 | `replay_place` | the place again, in documents that replay has to look at; absent from failed ones |
 | `input`, `output` | columns of heads |
 | `input_json`, `output_json` | JSON texts; null where the body is in the collection of bodies |
+| `input_large`, `output_large` | the same for parts that are too large to be read along with heads |
 | `claims` | hashes of item ids, unique within a root: a second holder of an id meets the first |
 | `repeated` | its item ids that another response of the same root was seen to hold |
 | `content`, `input_content` | digests of what a client sets, to tell a write that changes nothing |
@@ -31,7 +32,7 @@ from turnstore_service.replay.values import IN_FLIGHT, Head, Holder, Part, Snaps
 from turnstore_service.storage.mongo.driver import Document
 from turnstore_service.storage.values import Items, ResponseFault, Scope, StoredResponse, Summary, Write
 
-HEADS: Mapping[str, Any] = {
+HEADS: dict[str, Any] = {
     "id": 1,
     "status": 1,
     "excluded": 1,
@@ -48,23 +49,15 @@ HEADS: Mapping[str, Any] = {
 """Projection: what the rules look at, without any JSON."""
 IDS = {**HEADS, "input": {"ids": 1}, "output": {"ids": 1}}
 """Projection: the same for a policy that does not look at types."""
-BODIES_ALONG_BYTES = 64 * 1024
-"""JSON of a turn up to this size comes with its heads; more is fetched once it is known to be wanted, so that a
+SMALL_PART_BYTES = 32 * 1024
+"""JSON of the input or the output up to this size stands in `input_json` or `output_json` and is read along with
+the heads; more stands in `input_large` or `output_large` and is read once it is known to be wanted, so that a
 window of many turns stays small."""
-_SMALL_BODIES = {
-    name: {
-        "$cond": [
-            {"$lte": [{"$add": ["$input_size", "$output_size"]}, BODIES_ALONG_BYTES]},
-            f"${name}",
-            "$$REMOVE",
-        ]
-    }
-    for name in ("input_json", "output_json")
-}
-WITH_BODIES = {**HEADS, **_SMALL_BODIES}
-"""Projection: heads, and the JSON of turns that are not large."""
-BODIES_ALONE = {"id": 1, "revision": 1, "input_side": 1, "output_side": 1, **_SMALL_BODIES}
-"""Projection: the JSON of turns that are not large."""
+_SMALL = {"input_json": 1, "output_json": 1}
+WITH_BODIES = {**HEADS, **_SMALL}
+"""Projection: heads, and the JSON of parts that are small."""
+BODIES_ALONE = {"id": 1, "revision": 1, **_SMALL}
+"""Projection: the JSON of parts that are small."""
 
 
 def response_key(scope: Scope, response_id: str, generation: int) -> str:
@@ -102,15 +95,16 @@ def columns(heads: Sequence[Head]) -> Document:
 
 def heads_of(document: Mapping[str, Any] | None) -> list[Head]:
     """Columns as heads. Columns that were not read are taken as empty."""
-    if not document:
+    if not document or not document["ids"]:
         return []
-    ids = document["ids"]
     types = document.get("types")
-    heads = list(map(Head, ids, types)) if types else list(map(Head, ids))
-    for index, call in zip(document.get("call_at", ()), document.get("calls", ()), strict=True):
-        heads[index] = heads[index]._replace(call=call)
-    for index, text in zip(document.get("text_at", ()), document.get("texts", ()), strict=True):
-        heads[index] = heads[index]._replace(text=Text(text))
+    heads = list(map(Head, document["ids"], types)) if types else list(map(Head, document["ids"]))
+    if "calls" in document:
+        for index, call in zip(document["call_at"], document["calls"], strict=True):
+            heads[index] = heads[index]._replace(call=call)
+    if "texts" in document:
+        for index, text in zip(document["text_at"], document["texts"], strict=True):
+            heads[index] = heads[index]._replace(text=Text(text))
     return heads
 
 
@@ -192,8 +186,7 @@ def changed_fields(write: Write, *, with_input: bool) -> Document:
     fields: Document = {
         "status": int(write.status),
         "output": columns(write.output.heads),
-        "output_json": list(write.output.bodies),
-        "output_size": json_size(write.output.bodies),
+        **_texts("output", write.output.bodies),
         "output_side": None,
         "payload": write.payload or None,
         "payload_size": json_size((write.payload,)),
@@ -205,12 +198,21 @@ def changed_fields(write: Write, *, with_input: bool) -> Document:
     if with_input:
         fields.update(
             input=columns(write.input.heads),
-            input_json=list(write.input.bodies),
-            input_size=json_size(write.input.bodies),
+            **_texts("input", write.input.bodies),
             input_side=None,
             input_content=input_digest(write.input),
         )
     return fields
+
+
+def _texts(name: str, bodies: Sequence[str]) -> Document:
+    size = json_size(bodies)
+    small = size <= SMALL_PART_BYTES
+    return {
+        f"{name}_size": size,
+        f"{name}_json": list(bodies) if small else None,
+        f"{name}_large": None if small else list(bodies),
+    }
 
 
 def inline_size(document: Mapping[str, Any]) -> int:
@@ -227,25 +229,30 @@ def replay_ids(write: Write) -> list[str]:
 
 def status_now(document: Mapping[str, Any], abandoned_before: datetime | None) -> Status:
     """The status as it counts: a turn that runs and has not changed since that time counts as FAILED."""
-    status = Status(document["status"])
+    status: Status = _STATUSES[document["status"]]
     if abandoned_before is not None and status in IN_FLIGHT and document["update_time"] < abandoned_before:
         return Status.FAILED
     return status
 
 
+_STATUSES: tuple[Status, ...] = tuple(Status)
+_NONE_REPEATED: frozenset[str] = frozenset()
+
+
 def turn_of(document: Mapping[str, Any], abandoned_before: datetime | None = None) -> Turn:
     """A stored response as the rules see it."""
     snapshot = document.get("snapshot")
+    repeated = document.get("repeated")
     return Turn(
         document["_id"],
         document["id"],
         status_now(document, abandoned_before),
-        bool(document.get("excluded")),
-        bool(document.get("deleted")),
+        document.get("excluded", False),
+        document.get("deleted", False),
         snapshot_of(snapshot) if snapshot else (),
         heads_of(document.get("input")),
         heads_of(document.get("output")),
-        frozenset(document.get("repeated", ())),
+        frozenset(repeated) if repeated else _NONE_REPEATED,
     )
 
 

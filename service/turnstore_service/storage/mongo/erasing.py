@@ -29,6 +29,8 @@ _CONTENT = dict.fromkeys(
         "output",
         "input_json",
         "output_json",
+        "input_large",
+        "output_large",
         "input_side",
         "output_side",
         "input_size",

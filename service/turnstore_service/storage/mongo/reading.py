@@ -3,11 +3,11 @@
 Every query is an index scan whose work follows what it returns.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from turnstore_service.replay.values import Holder, Part, Turn
+from turnstore_service.replay.values import BodyRef, Holder, Part, Turn
 from turnstore_service.storage.errors import (
     ChangedError,
     DataMissingError,
@@ -22,12 +22,12 @@ from turnstore_service.storage.mongo.lines import DELETED_PLACE, Lines, conversa
 from turnstore_service.storage.values import (
     NO_END,
     Batch,
-    BodyRef,
     Line,
     Scope,
     Segment,
     StoredResponse,
     Summary,
+    Texts,
 )
 
 SEGMENTS_AT_ONCE = 64
@@ -150,7 +150,7 @@ class Reading:
             any(segment.after + 1 < below for segment in line.segments[:1]),
             deleted,
             {document["_id"]: document["revision"] for document in found},
-            dict(_bodies_in(found)),
+            _texts_of(found),
         )
 
     async def _newest(
@@ -273,7 +273,7 @@ class Reading:
         while at < len(segments) and len(summaries) < count:
             group = segments[at : at + SEGMENTS_AT_ONCE]
             at += len(group)
-            branches = [
+            branches: list[dict[str, Any]] = [
                 {
                     "thread": segment.thread,
                     "place": {"$gt": max(segment.after, after), **_up_to(segment.last)},
@@ -296,35 +296,32 @@ class Reading:
 
     # Responses and bodies
 
-    async def response(self, scope: Scope, response_id: str) -> StoredResponse:
-        """A response without its bodies. Raises ResponseNotFoundError."""
-        document = await self.live(
-            scope, response_id, {**_METADATA, **documents.HEADS, "create_time": 1, "update_time": 1}
-        )
-        return documents.stored_of(document, await self.abandoned_before())
+    async def response(self, scope: Scope, response_id: str) -> tuple[StoredResponse, Texts, str | None]:
+        """A response, the bodies that came along, and its payload if that did. Raises ResponseNotFoundError."""
+        document = await self.live(scope, response_id, _RESPONSE)
+        stored = documents.stored_of(document, await self.abandoned_before())
+        payload = None if document.get("payload_side") else document.get("payload") or ""
+        return stored, _texts_of((document,)), payload
 
     async def payload(self, stored: StoredResponse) -> str:
-        """The rest of a response's envelope. Raises ChangedError, DataMissingError."""
-        projection = {"payload": 1, "payload_side": 1, "revision": 1}
-        document = await self._database.find_one(RESPONSES, {"_id": stored.key}, projection)
+        """A payload that is kept outside of the document. Raises ChangedError, DataMissingError."""
+        document = await self._database.find_one(
+            RESPONSES, {"_id": stored.key}, {"payload_side": 1, "revision": 1}
+        )
         if document is None or document["revision"] != stored.revision:
             raise ChangedError
-        if not document.get("payload_side"):
-            return document.get("payload") or ""
         text = await self._bodies.read(document["payload_side"], PAYLOAD, 0)
         if text is None:
             raise DataMissingError(stored.response_id)
         return text
 
-    async def bodies(
-        self, refs: Sequence[BodyRef], revisions: Mapping[str, int], most_bytes: int
-    ) -> dict[BodyRef, str]:
+    async def bodies(self, refs: Sequence[BodyRef], revisions: Mapping[str, int], most_bytes: int) -> Texts:
         """The JSON of items, in order, until `most_bytes` are gathered (at least one, where any is asked for).
 
         Raises ChangedError when a response is no longer at the revision at which its heads were read,
         DataMissingError when a response stands and a body that it names does not.
         """
-        found: dict[BodyRef, str] = {}
+        found = Texts()
         gathered = 0
         keys = list(dict.fromkeys(ref.key for ref in refs))
         for at in range(0, len(keys), RESPONSES_AT_ONCE):
@@ -345,7 +342,7 @@ class Reading:
                 if document is None or document["revision"] != revisions[ref.key]:
                     raise ChangedError
                 text = await self._body(document, ref)
-                found[ref] = text
+                found.add(ref, text)
                 gathered += len(text)
                 if gathered >= most_bytes:
                     return found
@@ -355,10 +352,11 @@ class Reading:
         return await self._database.find_one(RESPONSES, {"_id": key, "deleted": {"$ne": True}}, _ALL_BODIES)
 
     async def _body(self, document: Document, ref: BodyRef) -> str:
-        text = document[f"{_NAME[ref.part]}_json"][ref.index]
+        name = _NAME[ref.part]
+        text = document[f"{name}_large" if f"{name}_large" in document else f"{name}_json"][ref.position]
         if text is None:
-            token = document.get(f"{_NAME[ref.part]}_side")
-            text = await self._bodies.read(token, int(ref.part), ref.index) if token else None
+            token = document.get(f"{name}_side")
+            text = await self._bodies.read(token, int(ref.part), ref.position) if token else None
         if text is None:
             now = await self._database.find_one(RESPONSES, {"_id": ref.key}, {"revision": 1})
             if now is None or now["revision"] != document["revision"]:
@@ -373,10 +371,21 @@ _ALL_BODIES = {
     "revision": 1,
     "input_json": 1,
     "output_json": 1,
+    "input_large": 1,
+    "output_large": 1,
     "input_side": 1,
     "output_side": 1,
 }
-_METADATA = {"conversation_id": 1, "previous_response_id": 1, "error": 1}
+_RESPONSE = {
+    **documents.WITH_BODIES,
+    "conversation_id": 1,
+    "previous_response_id": 1,
+    "error": 1,
+    "create_time": 1,
+    "update_time": 1,
+    "payload": 1,
+    "payload_side": 1,
+}
 
 
 def _up_to(last: int) -> dict[str, Any]:
@@ -398,9 +407,11 @@ def _newest_stretch(line: Line, below: int, count: int) -> list[Segment]:
     return stretch
 
 
-def _bodies_in(found: Iterable[Document]) -> Iterator[tuple[BodyRef, str]]:
+def _texts_of(found: Iterable[Document]) -> Texts:
+    texts = Texts()
     for document in found:
-        for part, name in _NAME.items():
-            for index, text in enumerate(document.get(f"{name}_json") or ()):
-                if text is not None:
-                    yield BodyRef(document["_id"], part, index), text
+        if "input_json" in document or "output_json" in document:
+            texts.add_response(
+                document["_id"], document.get("input_json", ()), document.get("output_json", ())
+            )
+    return texts
