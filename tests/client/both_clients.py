@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 from turnstore import AsyncHistoryClient, HistoryClient
 
@@ -19,12 +19,12 @@ class PlainClient:
     def __init__(self, *args: Any, **options: Any) -> None:
         self._client = HistoryClient(*args, **options)
 
-    async def __aenter__(self) -> PlainClient:
+    async def __aenter__(self) -> Self:
         self._client.__enter__()
         return self
 
-    async def __aexit__(self, *error: Any) -> None:
-        await asyncio.to_thread(self._client.__exit__, *error)
+    async def __aexit__(self, *error: object) -> None:
+        await asyncio.to_thread(self._client.close)
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._client, name)

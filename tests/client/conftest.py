@@ -34,7 +34,9 @@ def namespace() -> str:
 
 
 @pytest.fixture(params=KINDS)
-async def client(request: pytest.FixtureRequest, service: ServiceProcess, namespace: str) -> AsyncIterator[Any]:
+async def client(
+    request: pytest.FixtureRequest, service: ServiceProcess, namespace: str
+) -> AsyncIterator[Any]:
     """A client of either kind, in a namespace of its own."""
     async with client_of(request.param, service.target, namespace=namespace) as connected:
         yield connected

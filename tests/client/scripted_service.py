@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import grpc
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2
 
 from turnstore.v1 import history_service_pb2 as pb
 
@@ -71,14 +72,16 @@ class ScriptedService(grpc.GenericRpcHandler):
 
     def __init__(self, *script: Answer, credentials: grpc.ServerCredentials | None = None) -> None:
         self.received: list[Received] = []
-        self.serving = True
         self._script = list(script)
         self._credentials = credentials
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(4)
+        self._serving = True
+        self._health_changed = threading.Condition()
+        # The watch of each channel takes one for as long as it is open.
+        self._pool = ThreadPoolExecutor(16)
         self._server = grpc.server(self._pool, handlers=[self], options=[("grpc.so_reuseport", 0)])
 
-    def __enter__(self) -> ScriptedService:
+    def __enter__(self) -> Self:
         address = "localhost:0"
         if self._credentials is None:
             port = self._server.add_insecure_port(address)
@@ -89,23 +92,60 @@ class ScriptedService(grpc.GenericRpcHandler):
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Stop, cutting off what runs. May be called again."""
         self._server.stop(None).wait()
         self._pool.shutdown()
+
+    def set_serving(self, serving: bool) -> None:
+        """Tell by its health whether it can serve."""
+        with self._health_changed:
+            self._serving = serving
+            self._health_changed.notify_all()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         """The handler of a call."""
         _, service, method = handler_call_details.method.split("/")
         if service == "grpc.health.v1.Health":
-            # The watch that channels keep is not there, which gRPC takes for healthy.
-            return grpc.unary_unary_rpc_method_handler(self._health) if method == "Check" else None
+            form = {"request_deserializer": health_pb2.HealthCheckRequest.FromString}
+            if method == "Watch":
+                return grpc.unary_stream_rpc_method_handler(self._watch_health, **form)
+            return grpc.unary_unary_rpc_method_handler(lambda request, _: self._health(request), **form)
         return grpc.unary_unary_rpc_method_handler(
             lambda request, context: self._answer(method, request, context),
             request_deserializer=REQUESTS[method].FromString,
         )
 
-    def _health(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        assert request == b"\n" + bytes([len(SERVICE)]) + SERVICE.encode()
-        return b"\x08\x01" if self.serving else b"\x08\x02"
+    def _health(self, request: health_pb2.HealthCheckRequest) -> bytes:
+        assert request.service == SERVICE
+        status = health_pb2.HealthCheckResponse.ServingStatus
+        reply = health_pb2.HealthCheckResponse(
+            status=status.Value("SERVING" if self._serving else "NOT_SERVING")
+        )
+        return reply.SerializeToString()
+
+    # The servicer of grpcio-health-checking can block itself when a watch ends while it begins.
+    def _watch_health(
+        self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        def wake() -> None:
+            with self._health_changed:
+                self._health_changed.notify_all()
+
+        told = b""
+        if context.add_callback(wake):
+            while told := self._next_health(request, context, told):
+                yield told
+
+    def _next_health(
+        self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext, told: bytes
+    ) -> bytes:
+        """The health when it is another than was told, or nothing when nobody listens any more."""
+        with self._health_changed:
+            self._health_changed.wait_for(lambda: not context.is_active() or self._health(request) != told)
+            return self._health(request) if context.is_active() else b""
 
     def _answer(self, method: str, request: Any, context: grpc.ServicerContext) -> bytes:
         with self._lock:

@@ -106,7 +106,9 @@ CALLS: list[tuple[str, Callable[[Any], Awaitable[Any]], Any]] = [
         pb.ListResponsesResponse(),
     ),
 ]
-EVERY_CALL = pytest.mark.parametrize(("call", "answer"), [row[1:] for row in CALLS], ids=[row[0] for row in CALLS])
+EVERY_CALL = pytest.mark.parametrize(
+    ("call", "answer"), [row[1:] for row in CALLS], ids=[row[0] for row in CALLS]
+)
 
 
 async def listed(iterator: Any) -> list[Any]:
@@ -156,7 +158,9 @@ async def test_scope_of_a_call_takes_the_place_of_the_client_s(kind: str) -> Non
 
 
 async def test_revision_mismatch_is_never_repeated(kind: str) -> None:
-    mismatch = Refusal(Code.ABORTED, "REVISION_MISMATCH", {"expected": "1", "actual": "2"}, retry_seconds=0.01)
+    mismatch = Refusal(
+        Code.ABORTED, "REVISION_MISMATCH", {"expected": "1", "actual": "2"}, retry_seconds=0.01
+    )
     with ScriptedService(mismatch) as service:
         async with client_of(kind, service.target) as client:
             with pytest.raises(RevisionMismatchError) as caught:
@@ -340,7 +344,7 @@ async def test_no_service_is_told_at_once_when_it_is_not_to_be_waited_for(
 
 async def test_name_that_does_not_exist_is_told(kind: str) -> None:
     async with client_of(kind, "no-such-host.invalid:50051", wait_for_ready=False) as client:
-        with pytest.raises(ServiceUnreachableError, match="no-such-host.invalid"):
+        with pytest.raises(ServiceUnreachableError, match=r"no-such-host\.invalid"):
             await client.get_response("r")
 
 
@@ -361,19 +365,30 @@ async def test_ping_tells_that_the_service_serves(kind: str) -> None:
 
 async def test_ping_reaches_a_service_that_does_not_serve(kind: str) -> None:
     with ScriptedService(stored()) as service:
-        service.serving = False
+        service.set_serving(False)
         async with client_of(kind, service.target) as client:
             assert not (await client.ping()).serving
             assert not (await client.ping(wait=True, timeout=0.3)).serving
 
 
+async def test_service_that_does_not_serve_is_told_apart_from_none(kind: str) -> None:
+    with ScriptedService(stored()) as service:
+        service.set_serving(False)
+        async with client_of(kind, service.target, timeout=0.5) as client:
+            with pytest.raises(
+                ServiceUnreachableError, match="A service runs there but says that it is not ready"
+            ):
+                await client.get_response("r")
+    assert service.received == []
+
+
 async def test_ping_waits_until_the_service_serves(kind: str) -> None:
     with ScriptedService(stored()) as service:
-        service.serving = False
+        service.set_serving(False)
         async with client_of(kind, service.target) as client:
             waiting = asyncio.ensure_future(client.ping(wait=True))
             assert not (await client.ping()).serving
-            service.serving = True
+            service.set_serving(True)
             assert (await waiting).serving
 
 
@@ -390,7 +405,10 @@ async def test_token_goes_with_each_try(kind: str) -> None:
     with ScriptedService(AWAY, stored()) as service:
         async with client_of(kind, service.target, token=lambda: next(tokens)) as client:
             await client.store_response(Response("r"))
-    assert [received.metadata["authorization"] for received in service.received] == ["Bearer one", "Bearer two"]
+    assert [received.metadata["authorization"] for received in service.received] == [
+        "Bearer one",
+        "Bearer two",
+    ]
 
 
 async def test_token_file_goes_with_a_call(kind: str, tmp_path: Path) -> None:

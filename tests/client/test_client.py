@@ -31,7 +31,12 @@ from turnstore import (
 
 
 def message(item_id: str, text: str = "hello") -> dict[str, Any]:
-    return {"id": item_id, "type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+    return {
+        "id": item_id,
+        "type": "message",
+        "role": "user",
+        "content": [{"type": "input_text", "text": text}],
+    }
 
 
 def call(item_id: str, call_id: str) -> dict[str, Any]:

@@ -80,14 +80,14 @@ def test_token_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
 
 
 def test_token_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="token file .*/token cannot be read"):
+    with pytest.raises(ValueError, match=r"token file .*/token cannot be read"):
         TokenFile(tmp_path / "token").read()
 
 
 def test_token_file_that_is_empty_is_named(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text(" \n")
-    with pytest.raises(ValueError, match="token file .*/token is empty"):
+    with pytest.raises(ValueError, match=r"token file .*/token is empty"):
         TokenFile(path).read()
 
 

@@ -107,7 +107,13 @@ REASONS = [
         RequestTooLargeError,
         {"limit_bytes": 10, "size_bytes": 11},
     ),
-    ("NAMESPACE_DENIED", Code.PERMISSION_DENIED, {"namespace": "n"}, NamespaceDeniedError, {"namespace": "n"}),
+    (
+        "NAMESPACE_DENIED",
+        Code.PERMISSION_DENIED,
+        {"namespace": "n"},
+        NamespaceDeniedError,
+        {"namespace": "n"},
+    ),
     ("CREDENTIAL_INVALID", Code.UNAUTHENTICATED, {}, CredentialInvalidError, {}),
     ("STORE_UNAVAILABLE", Code.UNAVAILABLE, {}, StoreUnavailableError, {}),
     ("DATA_MISSING", Code.DATA_LOSS, {"response_id": "r"}, DataMissingError, {"response_id": "r"}),
@@ -164,7 +170,7 @@ def test_each_reason_has_its_exception(
 
 
 def test_no_reason_of_the_contract_is_forgotten() -> None:
-    names = {name.removeprefix("ERROR_REASON_") for name in errors_pb2.ErrorReason.keys()}
+    names = {name.removeprefix("ERROR_REASON_") for name, _ in errors_pb2.ErrorReason.items()}
     assert {row[0] for row in REASONS} == names - {"UNSPECIFIED"}
 
 

@@ -201,5 +201,5 @@ def test_calls_are_those_of_the_contract() -> None:
     methods = pb.DESCRIPTOR.services_by_name["HistoryService"].methods_by_name
     for call in calls:
         method = methods[call.path.rpartition("/")[2]]
-        assert (call.request.DESCRIPTOR, call.reply.DESCRIPTOR) == (method.input_type, method.output_type)
+        assert (method.input_type, method.output_type) == (call.request.DESCRIPTOR, call.reply.DESCRIPTOR)
     assert len({call.path for call in calls}) == 10
