@@ -21,6 +21,7 @@ from turnstore_service.operations.addresses import Address
 from turnstore_service.operations.health import CHECK_SECONDS, HealthMonitor, HealthServicer
 from turnstore_service.operations.metrics import Metrics, MetricsEndpoint, version
 from turnstore_service.operations.settings import MIB, Settings, mask_uri
+from turnstore_service.operations.sweeping import sweep_forever
 from turnstore_service.rpc.interceptors.call_log import CallLogInterceptor
 from turnstore_service.rpc.interceptors.metrics import MetricsInterceptor
 from turnstore_service.rpc.service import HistoryService
@@ -114,6 +115,7 @@ async def serve(settings: Settings) -> None:
         StartError: A port cannot be opened, or the embedded MongoDB ended by itself.
     """
     signals = _Signals()
+    _remove_ready_file(settings)
     metrics = Metrics(SERVED)
     server = make_server(settings, metrics)
     _log.info("starting", version=version())
@@ -138,11 +140,11 @@ async def serve(settings: Settings) -> None:
         _log.info("listening", listen=str(listen), metrics_listen=str(metrics_listen or "off"))
         _write_ready_file(settings, listen, metrics_listen, uri, stack)
 
-        monitoring = asyncio.create_task(monitor.run())
-        ended = asyncio.create_task(_ended_by_itself(mongod))
-        stopping = asyncio.create_task(signals.stop.wait())
-        await asyncio.wait((monitoring, ended, stopping), return_when=asyncio.FIRST_COMPLETED)
-        tasks = (monitoring, ended, stopping)
+        tasks = [
+            asyncio.create_task(work)
+            for work in (monitor.run(), sweep_forever(store), _ended_by_itself(mongod), signals.stop.wait())
+        ]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             task.cancel()
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
@@ -240,9 +242,18 @@ def _write_ready_file(
         }
     )
     written = path.with_name(f"{path.name}.{os.getpid()}")
-    written.write_text(text)
-    written.replace(path)  # a reader sees the whole file or none
-    stack.callback(path.unlink, missing_ok=True)
+    try:
+        written.write_text(text)
+        written.replace(path)  # a reader sees the whole file or none
+    except OSError as error:
+        raise StartError(f"TURNSTORE_READY_FILE={path} cannot be written: {error.strerror}.") from error
+    stack.callback(_remove_ready_file, settings)
+
+
+def _remove_ready_file(settings: Settings) -> None:
+    """Also at the start: what a killed service left would tell wrong addresses."""
+    if settings.ready_file is not None:
+        settings.ready_file.unlink(missing_ok=True)
 
 
 async def _ended_by_itself(mongod: EmbeddedMongod | None) -> None:

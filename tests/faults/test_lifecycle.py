@@ -102,6 +102,24 @@ def test_ready_file_tells_where_to_find_the_service(start_service: StartService)
     assert {"listen", "metrics_listen", "mongodb_uri", "pid"} == set(service.ready)
 
 
+def test_ready_file_that_cannot_be_written_is_told(
+    mongodb_uri: str, database_name: str, tmp_path: Path
+) -> None:
+    ended = run_command(
+        "serve",
+        settings={
+            "TURNSTORE_LISTEN": "127.0.0.1:0",
+            "TURNSTORE_METRICS_LISTEN": "off",
+            "TURNSTORE_MONGODB_URI": mongodb_uri,
+            "TURNSTORE_MONGODB_DATABASE": database_name,
+            "TURNSTORE_READY_FILE": str(tmp_path / "none" / "ready.json"),
+        },
+    )
+    assert ended.returncode == 1
+    assert "ready.json cannot be written: No such file or directory" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_start_waits_for_a_database_that_is_away(start_service: StartService, free_address: str) -> None:
     service = start_service({**QUICK, "TURNSTORE_MONGODB_URI": f"mongodb://{free_address}/"}, migrate=False)
     assert service.health() == "NOT_SERVING"
