@@ -267,11 +267,7 @@ def _tie_reasoning(entries: Sequence[Entry], following: Mapping[int, int]) -> No
         if entry.reason is not None or entry.head.type != "reasoning":
             continue
         after = following.get(index)
-        tied = (
-            entry.sanitized and entry.part is Part.OUTPUT
-            if after is None
-            else entries[after].reason is not None
-        )
+        tied = entry.sanitized if after is None else entries[after].reason is not None
         if tied:
             entry.reason = Reason.TIED_REASONING
 

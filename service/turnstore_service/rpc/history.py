@@ -13,7 +13,7 @@ from turnstore_service.rpc import pages, parsing, rendering
 from turnstore_service.rpc.calls import Backend
 from turnstore_service.rpc.errors import history_changed, invalid
 from turnstore_service.storage.errors import ChangedError
-from turnstore_service.storage.values import NO_END, Line, Scope, Segment
+from turnstore_service.storage.values import NO_END, Line, Scope
 
 _ATTEMPTS = 5
 """Tries to read what others keep changing, before the caller is told."""
@@ -61,18 +61,8 @@ async def _lines(backend: Backend, scope: Scope, request: rpc.ResolveHistoryRequ
         lines.append(await reading.line_to(scope, request.previous_response_id))
     if request.conversation_id:
         line = await reading.line_of_conversation(scope, request.conversation_id, last)
-        lines.append(_beyond(line, lines[0]) if lines else line)
+        lines.append(await reading.beyond(line, lines[0]) if lines else line)
     return lines
-
-
-def _beyond(line: Line, earlier: Line) -> Line:
-    """A conversation's line without the turns that a chain out of it has already given."""
-    (whole,) = line.segments or (None,)
-    if whole is None:
-        return line
-    after = max((part.last for part in earlier.segments if part.thread == whole.thread), default=0)
-    rest = [Segment(whole.thread, after, whole.last)] if whole.last > after else []
-    return Line(line.scope, line.root, rest)
 
 
 async def _history_page(

@@ -153,14 +153,25 @@ class Segment:
     last: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Line:
-    """A line of turns to read: stretches of threads, oldest first, with strictly rising places."""
+    """A line of turns to read: stretches of threads, with dense places.
+
+    A long line with many forks has many segments, and most reads need the newest few. So it is laid out from its
+    end, as far as somebody needed it (`Lines.extend`).
+    """
 
     scope: Scope
     root: bytes
     """The thread from which all threads of the line branch."""
-    segments: Sequence[Segment]
+    segments: list[Segment] = field(default_factory=list)
+    """Newest first."""
+    begin: int = 0
+    """The line has the places after this one."""
+    pending: tuple[bytes, int] | None = None
+    """Thread and last place of the next older segment; None when all are laid out."""
+    path: tuple[bytes, int] = (b"", 0)
+    """Where the path goes on behind the pending segment: a block, and how many of its pairs are left."""
     tail: Turn | None = None
     """Stands after everything else: the snapshot of the response whose history this is."""
 

@@ -98,33 +98,39 @@ class Lines:
         )
         return newest["place"] if newest else 0
 
-    async def root(self, thread: bytes) -> bytes:
-        """The thread from which this one branched first: itself where it did not."""
-        block_id, length = _block_of(thread)
-        return (await self._block(block_id, length)).root if length else thread
-
     async def line(self, scope: Scope, thread: bytes, last: int) -> Line:
         """The line that ends at a place of a thread; NO_END for whatever stands at its end."""
-        pairs: list[tuple[bytes, int]] = [(thread, last)]
-        root = thread
-        at = thread
-        while True:
-            block_id, length = _block_of(at)
-            if not length:
-                break
-            block = await self._block(block_id, length)
-            root = block.root
-            pairs.extend(reversed(block.pairs[:length]))
-            if not block.before:
-                break
-            at = block.before
-        segments = []
-        after = 0
-        for segment_thread, place in reversed(pairs):
-            if place > after:
-                segments.append(Segment(segment_thread, after, place))
-                after = place
-        return Line(scope, root, segments)
+        block_id, length = _block_of(thread)
+        root = (await self._block(block_id, length)).root if length else thread
+        return Line(scope, root, pending=(thread, last), path=(block_id, length))
+
+    async def extend(self, line: Line, count: int) -> bool:
+        """Lays out that many older segments of a line, as far as it has them; whether there were any."""
+        before = len(line.segments)
+        while line.pending is not None and len(line.segments) < before + count:
+            thread, last = line.pending
+            older = await self._older(line)
+            after = older[1] if older else line.begin
+            if last > after:
+                line.segments.append(Segment(thread, after, last))
+            line.pending = older
+        return len(line.segments) > before
+
+    async def lay_out(self, line: Line) -> list[Segment]:
+        """All segments of a line, newest first."""
+        while await self.extend(line, BLOCK_PAIRS):
+            pass
+        return line.segments
+
+    async def _older(self, line: Line) -> tuple[bytes, int] | None:
+        """The next older pair of a line's path; None at its beginning."""
+        block_id, length = line.path
+        if not length:
+            return None
+        block = await self._block(block_id, length)
+        pair = block.pairs[length - 1]
+        line.path = (block_id, length - 1) if length > 1 or not block.before else _block_of(block.before)
+        return pair
 
     async def fork(self, scope: Scope, thread: bytes, place: int) -> bytes:
         """A new thread whose path is that of `thread` up to `place`."""

@@ -108,7 +108,14 @@ class Reading:
         line = await self._lines.line(scope, document["thread"], document["place"] - 1)
         if "snapshot" not in document:
             return line
-        return Line(scope, line.root, line.segments, documents.turn_of(document))
+        line.tail = documents.turn_of(document)
+        return line
+
+    async def beyond(self, line: Line, earlier: Line) -> Line:
+        """A conversation's line without the turns that a chain out of it has already given."""
+        if earlier.root == line.root:
+            line.begin = (await self._lines.lay_out(earlier))[-1].last
+        return line
 
     # Turns
 
@@ -132,8 +139,9 @@ class Reading:
         found: list[Document] = []
         deleted = False
         while len(found) < count:
-            segments = _newest_stretch(line, below, count - len(found))
+            segments = await self._newest_stretch(line, below, count - len(found))
             if not segments:
+                below = line.begin + 1
                 break
             limit = min(count - len(found), TURNS_AT_ONCE)
             batch = await self._newest(line, segments, limit, projection, everything, ask_deleted)
@@ -147,11 +155,28 @@ class Reading:
             deleted = await self.lost_any(line)
         return Batch(
             [(document["place"], documents.turn_of(document, abandoned_before)) for document in found],
-            any(segment.after + 1 < below for segment in line.segments[:1]),
+            below > line.begin + 1,
             deleted,
             {document["_id"]: document["revision"] for document in found},
             _texts_of(found),
         )
+
+    async def _newest_stretch(self, line: Line, below: int, count: int) -> list[Segment]:
+        """The newest segments of a line below a place, as many as can hold `count` turns, newest first."""
+        stretch: list[Segment] = []
+        places = at = 0
+        while places < count and len(stretch) < SEGMENTS_AT_ONCE:
+            if at == len(line.segments) and not await self._lines.extend(line, SEGMENTS_AT_ONCE):
+                break
+            segment = line.segments[at]
+            at += 1
+            if segment.after + 1 < below:
+                last = min(segment.last, below - 1)
+                stretch.append(
+                    Segment(segment.thread, segment.after, last if below < NO_END else segment.last)
+                )
+                places += last - segment.after
+        return stretch
 
     async def _newest(
         self,
@@ -176,10 +201,11 @@ class Reading:
 
     async def lost_any(self, line: Line) -> bool:
         """Whether a deleted response stands on a line."""
-        for at in range(0, len(line.segments), SEGMENTS_AT_ONCE):
+        segments = await self._lines.lay_out(line)
+        for at in range(0, len(segments), SEGMENTS_AT_ONCE):
             branches: list[dict[str, Any]] = [
                 {"thread": segment.thread, "place": {"$gt": segment.after, **_up_to(segment.last)}}
-                for segment in line.segments[at : at + SEGMENTS_AT_ONCE]
+                for segment in segments[at : at + SEGMENTS_AT_ONCE]
             ]
             query = {"scope": line.scope.key, "deleted": True, "$or": branches}
             if await self._database.find_one(RESPONSES, query, {"_id": 1}) is not None:
@@ -205,7 +231,7 @@ class Reading:
         fields: dict[str, list[str]] = {}
         for field, value in queries:
             fields.setdefault(field, []).append(value)
-        ends = {segment.thread: segment for segment in line.segments}
+        ends = {segment.thread: segment for segment in await self._lines.lay_out(line)}
         found: dict[str, tuple[int, Turn, int]] = {}
         projection = dict(documents.HEADS)
         if abandoned_before is not None:
@@ -268,7 +294,7 @@ class Reading:
             "inputs": {"$size": {"$ifNull": ["$input.ids", []]}},
             "outputs": {"$size": {"$ifNull": ["$output.ids", []]}},
         }
-        segments = [segment for segment in line.segments if segment.last > after]
+        segments = [segment for segment in reversed(await self._lines.lay_out(line)) if segment.last > after]
         at = 0
         while at < len(segments) and len(summaries) < count:
             group = segments[at : at + SEGMENTS_AT_ONCE]
@@ -390,21 +416,6 @@ _RESPONSE = {
 
 def _up_to(last: int) -> dict[str, Any]:
     return {} if last >= NO_END else {"$lte": last}
-
-
-def _newest_stretch(line: Line, below: int, count: int) -> list[Segment]:
-    """The newest segments of a line below a place, as many as can hold `count` turns, newest first."""
-    stretch: list[Segment] = []
-    places = 0
-    for segment in reversed(line.segments):
-        if segment.after + 1 >= below:
-            continue
-        last = min(segment.last, below - 1)
-        stretch.append(Segment(segment.thread, segment.after, last if below < NO_END else segment.last))
-        places += last - segment.after
-        if places >= count or len(stretch) == SEGMENTS_AT_ONCE:
-            break
-    return stretch
 
 
 def _texts_of(found: Iterable[Document]) -> Texts:
