@@ -27,8 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(str(error)) from error
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    return f"MongoDB of the tests: {config.stash[_CHOICE]}"
+def pytest_report_header(config: pytest.Config) -> str | None:
+    return None if _is_worker(config) else f"MongoDB of the tests: {config.stash[_CHOICE]}"
 
 
 @pytest.hookimpl(optionalhook=True)
