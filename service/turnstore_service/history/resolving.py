@@ -111,6 +111,11 @@ class _Window:
         return self.deleted or any([await self._reading.lost_any(line) for line in unread])
 
     @property
+    def looked_up(self) -> int:
+        """How many of `turns` were looked up behind the window."""
+        return len(self._older)
+
+    @property
     def turns(self) -> list[Turn]:
         """The older turns that were looked up, then the window."""
         older = [turn for _, _, turn in sorted(self._older.values(), key=lambda found: found[:2])]
@@ -176,7 +181,8 @@ async def resolve(
         await window.grow(count)
         sifted = await window.sift()
         answer = cut(sifted, question)
-        if window.complete or answer.truncated:
+        # Looked-up turns are not all that stands before the window, so the cut has to lie within it.
+        if window.complete or (answer.truncated and answer.oldest_turn >= window.looked_up):
             break
         count = min(count * 2, 1 << 20)
     exclusions = explain(window.turns, answer) if explained else ()

@@ -182,6 +182,13 @@ class Erasing:
         kept = {documents.claim(item_id) for item_id in document.get("repeated", ())}
         if "snapshot" in document and "snapshot" not in unset:
             kept.update(documents.claim(item_id) for item_id in document["snapshot"]["ids"])
+            # Which of them stand elsewhere too is still needed to show each once.
+            change["repeated"] = [
+                item_id
+                for item_id in document.get("repeated", ())
+                if item_id in set(document["snapshot"]["ids"])
+            ]
+            del unset["repeated"]
         claims = sorted(kept.intersection(document.get("claims", ())))
         if claims and "claims" not in unset:
             change["claims"] = claims
