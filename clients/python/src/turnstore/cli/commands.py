@@ -14,7 +14,7 @@ from rich.text import Text
 from turnstore.cli.documents import DocumentError, response_document, response_from
 from turnstore.cli.exit_codes import ExitCode
 from turnstore.cli.session import Session, UsageError, connected, printable
-from turnstore.cli.views import explanation_table, items_table, response_table, turns_table
+from turnstore.cli.views import counted, explanation_table, items_table, response_table, turns_table
 from turnstore.replay import (
     AS_STORED,
     MODEL_SAFE,
@@ -431,8 +431,7 @@ def _until(before: str, summaries: Iterator[ResponseSummary]) -> Iterator[Respon
 
 
 def _show_result(session: Session, history: History) -> None:
-    count = len(history.item_ids)
-    session.show(Text(f"The next turn is given {count} item{'' if count == 1 else 's'}.", "bold"))
+    session.show(Text(f"The next turn is given {counted(len(history.item_ids), 'item')}.", "bold"))
     if history.truncated:
         session.show("The limit left older items out.")
     if history.ancestor_deleted:
@@ -484,4 +483,5 @@ def _show_receipt(session: Session, receipt: DeleteReceipt) -> None:
     if session.as_json:
         session.write({"responses": receipt.responses, "items": receipt.items})
     else:
-        session.show(f"Erased {receipt.responses} responses with {receipt.items} items.")
+        responses, items = counted(receipt.responses, "response"), counted(receipt.items, "item")
+        session.show(f"Erased {responses} with {items}.")

@@ -149,6 +149,11 @@ def counts(turn: ResponseSummary) -> str:
     return f"{turn.input_item_count} in, {turn.output_item_count} out"
 
 
+def counted(number: int, name: str) -> str:
+    """Return a number with its noun: `1 item`, `2 items`."""
+    return f"{number} {name}{'' if number == 1 else 's'}"
+
+
 def moment(time: datetime | None) -> str:
     """Return a time in UTC to the second, or a sign for none."""
     return "-" if time is None else time.strftime("%Y-%m-%d %H:%M:%S UTC")
