@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError, Message
-from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
+from google.rpc import error_details_pb2, status_pb2
 
 from turnstore.response import ResponseStatus
 
