@@ -17,7 +17,8 @@ from typing import Any
 
 import docker
 import pymongo
-from docker.errors import DockerException, ImageNotFound
+from docker.constants import DEFAULT_DOCKER_API_VERSION
+from docker.errors import APIError, DockerException, ImageNotFound
 from requests.exceptions import RequestException
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
@@ -78,18 +79,31 @@ def _look_for_uri(environment: Mapping[str, str]) -> tuple[bool, str]:
 
 def _look_for_container(environment: Mapping[str, str]) -> tuple[bool, str]:
     image = environment.get(IMAGE, DEFAULT_IMAGE)
+    if not _engine_answers():
+        return False, "no container engine answers"
+    engine = docker.from_env()
     try:
-        engine = docker.from_env(timeout=ENGINE_SECONDS)
-        try:
-            engine.ping()
-            engine.images.get(image)
-        finally:
-            engine.close()
+        engine.images.get(image)
     except ImageNotFound:
         return False, f"the container engine has no image {image}"
-    except (DockerException, RequestException):
-        return False, "no container engine answers"
+    finally:
+        engine.close()
     return True, f"image {image}"
+
+
+def _engine_answers() -> bool:
+    try:
+        # With a version given, none is asked for: some engines need seconds to tell theirs.
+        engine = docker.from_env(version=DEFAULT_DOCKER_API_VERSION, timeout=ENGINE_SECONDS)
+        try:
+            engine.ping()
+        except APIError:  # of another version, but there
+            return True
+        finally:
+            engine.close()
+    except (DockerException, RequestException):
+        return False
+    return True
 
 
 def _look_for_embedded(_environment: Mapping[str, str]) -> tuple[bool, str]:
