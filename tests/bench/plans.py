@@ -1,0 +1,92 @@
+"""The runs of the benchmark: what is started, filled and measured, in which order."""
+
+import shutil
+import tempfile
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.bench import beside, long_runs, scaling, servers, storing
+from tests.bench.beside import Effort
+from tests.bench.calls import Data
+from tests.bench.histories import Bulk
+from tests.bench.measuring import Progress
+from tests.bench.results import Results
+from tests.database import drop_database
+from turnstore_service.storage.mongo.driver import Database
+from turnstore_service.storage.mongo.indexes import make_indexes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is stored and measured."""
+
+    turns_read: int = 1000
+    calls: Effort = field(default_factory=Effort)
+    alone: Effort = field(default_factory=lambda: Effort(seconds=0.6))
+    lines: scaling.Sizes = field(default_factory=scaling.Sizes)
+    storage: storing.Sizes = field(default_factory=storing.Sizes)
+    long: long_runs.Sizes = field(default_factory=long_runs.Sizes)
+
+
+async def measure(uri: str, plan: Plan, progress: Progress) -> Results:
+    """The service beside the floor, then how its cost grows, then what a turn takes up."""
+    results = Results()
+    async with _begin(uri) as (directory, name, database):
+        data = Data(Bulk(database), plan.turns_read)
+        progress("putting the lines that are read and written")
+        await data.put(("service", "floor"))
+        async with AsyncExitStack() as stack:
+            service = await stack.enter_async_context(servers.service(directory, uri, name))
+            floor = await stack.enter_async_context(servers.floor(directory, uri, name))
+            for row in data.rows():
+                results.compared.append(await beside.compare(row, (service, floor), plan.calls, progress))
+        pairs = await scaling.put(Bulk(database), plan.lines, progress)
+        async with servers.service(directory, uri, name) as service:
+            results.scaled.extend(await scaling.compare(pairs, service, plan.alone, progress))
+    async with _begin(uri) as (_, name, _):
+        results.stored.extend(await storing.compare(uri, name, plan.storage, progress))
+    return results
+
+
+async def measure_drivers(uri: str, plan: Plan, progress: Progress) -> Results:
+    """The service on Motor beside the service on PyMongo's own client."""
+    results = Results()
+    async with _begin(uri) as (directory, name, database), AsyncExitStack() as stack:
+        data = Data(Bulk(database), plan.turns_read)
+        await data.put(("PyMongo", "Motor"))
+        pymongo = await stack.enter_async_context(
+            servers.service(directory, uri, name, "PyMongo", "tests.bench.async_driver")
+        )
+        motor = await stack.enter_async_context(servers.service(directory, uri, name, "Motor"))
+        for row in data.rows():
+            results.drivers.append(await beside.compare(row, (pymongo, motor), plan.calls, progress))
+    return results
+
+
+async def measure_long(uri: str, plan: Plan, progress: Progress) -> Results:
+    """Many writers of one conversation, and the growth of a worker's memory."""
+    results = Results()
+    async with _begin(uri) as (directory, name, _):
+        async with servers.service(directory, uri, name) as service:
+            results.contention = await long_runs.contend(service, plan.long, progress)
+        async with servers.service(directory, uri, name) as service:
+            results.growth = await long_runs.grow(service, plan.long, progress)
+    return results
+
+
+@asynccontextmanager
+async def _begin(uri: str) -> AsyncIterator[tuple[Path, str, Database]]:
+    """A directory, and a database with its indexes; both are removed at the end."""
+    name = f"turnstore_bench_{uuid.uuid4().hex[:12]}"
+    directory = Path(tempfile.mkdtemp(prefix="turnstore-bench-"))
+    database = Database(uri, name)
+    try:
+        await make_indexes(database)
+        yield directory, name, database
+    finally:
+        database.close()
+        drop_database(uri, name)
+        shutil.rmtree(directory)
