@@ -159,7 +159,7 @@ class _Body:
 
 @dataclass(eq=False)
 class _Record:
-    """One response. A deleted one stays in its line, emptied of all but its links and its snapshot."""
+    """One response. A deleted one stays in its line: its links, its snapshot and its request ids do."""
 
     id: str
     conversation_id: str
@@ -182,11 +182,14 @@ class _Record:
     def item_count(self) -> int:
         return len(self.inputs) + len(self.outputs)
 
+    def was_written_by(self, request_id: str) -> bool:
+        """Whether this is the request of its creation or of its last write."""
+        return bool(request_id) and request_id in (self.creation_request, self.last_request)
+
     def empty(self) -> None:
         """Deletes the content."""
         self.inputs = self.outputs = ()
         self.payload_json, self.error, self.excluded, self.status = "", None, False, "UNSPECIFIED"
-        self.creation_request = self.last_request = ""
         self.deleted = True
 
 
@@ -202,8 +205,10 @@ class _Scope:
                 return None if record.deleted else record
         return None
 
-    def was_deleted(self, response_id: str) -> bool:
-        return self.live(response_id) is None and any(record.id == response_id for record in self.created)
+    def deleted(self, response_id: str) -> _Record | None:
+        """The newest response of this id, if it is deleted."""
+        newest = next((record for record in reversed(self.created) if record.id == response_id), None)
+        return newest if newest is not None and newest.deleted else None
 
     def conversation(self, conversation_id: str) -> list[_Record]:
         return [record for record in self.created if record.conversation_id == conversation_id]
@@ -234,6 +239,7 @@ class _Entry:
     part: str
     id: str
     body: _Body | None
+    contributor: _Record | None
     partial: bool
     sanitised: bool
     reason: str = ""
@@ -300,7 +306,10 @@ class Model:
         if record is not None:
             self._update(scope, record, new, expected_revision, duplicate_items, request_id)
         else:
-            if expected_revision != 0 and scope.was_deleted(response_id):
+            deleted = scope.deleted(response_id)
+            # A creation that is repeated after the delete is a late write, not a new response.
+            retried = deleted is not None and deleted.was_written_by(request_id)
+            if deleted is not None and (expected_revision != 0 or retried):
                 raise RefusedError("NOT_FOUND", "RESPONSE_NOT_FOUND", {"response_id": response_id})
             if expected_revision:
                 raise _mismatch(response_id, expected_revision, 0)
@@ -357,7 +366,7 @@ class Model:
         duplicate_items: str,
         request_id: str,
     ) -> None:
-        if request_id and request_id in (record.creation_request, record.last_request):
+        if record.was_written_by(request_id):
             return
         if expected_revision == 0:
             values = {"response_id": record.id, "revision": str(record.revision)}
@@ -393,10 +402,8 @@ class Model:
                 {"response_id": record.id, "stored_status": record.status, "requested_status": status},
             )
         if new_input:
-            if record.conversation_id:
-                line = scope.conversation(record.conversation_id)
-            else:
-                line = scope.line_to(record)
+            conversation_id = record.conversation_id
+            line = scope.conversation(conversation_id) if conversation_id else scope.line_to(record)
             others = [other for other in line if other is not record]
             _check_duplicates(scope, others, inputs, duplicate_items)
         record.status, record.inputs, record.outputs = status, inputs, outputs
@@ -410,7 +417,6 @@ class Model:
         if record.excluded != excluded:
             record.excluded = excluded
             record.revision += 1
-            record.last_request = ""
         return record.revision
 
     def delete(self, user: str | None, response_id: str) -> Receipt:
@@ -603,12 +609,12 @@ def _resolve(
 ) -> History:
     entries, silent = _contributions(scope, turns, policy)
     _keep_first_places(entries)
-    last_turn = max((entry.turn for entry in entries if not entry.reason), default=-1)
+    last_turn = _last_contributing_turn(entries)
     _pair(entries)
-    waiting = not named and last_turn >= 0 and turns[last_turn].record.status in WAITING
+    waiting = not named and last_turn is not None and last_turn.status in WAITING
     for entry in entries:
         if not entry.reason:
-            entry.reason = _why_left_out(entry, policy, named, waiting and entry.turn == last_turn)
+            entry.reason = _why_left_out(entry, policy, named, waiting and entry.contributor is last_turn)
     _let_reasoning_go(entries)
 
     whole = [entry for entry in entries if not entry.reason]
@@ -687,6 +693,7 @@ def _own_entry(record: _Record, number: int, part: str, body: _Body, policy: Pol
         part=part,
         id=body.id,
         body=body,
+        contributor=record,
         partial=is_output and record.status in PARTIAL,
         sanitised=is_output and _rule(record, policy) == "SANITIZE",
         reason=_why_not_let_in(record, part, policy),
@@ -704,7 +711,7 @@ def _from_snapshot(scope: _Scope, number: int, item_id: str, policy: Policy) -> 
                     entry = _own_entry(record, number, part, body, policy)
                     entry.part = "snapshot"
                     return entry
-    return _Entry(number, "snapshot", item_id, None, partial=False, sanitised=False)
+    return _Entry(number, "snapshot", item_id, None, None, partial=False, sanitised=False)
 
 
 def _keep_first_places(entries: list[_Entry]) -> None:
@@ -715,6 +722,14 @@ def _keep_first_places(entries: list[_Entry]) -> None:
         if entry.id in seen:
             entry.reason = "DUPLICATE"
         seen.add(entry.id)
+
+
+def _last_contributing_turn(entries: list[_Entry]) -> _Record | None:
+    """The turn that the newest item comes from: of a snapshot's item the turn that contributes it.
+
+    None where that is not known, as with an id that the store has never seen.
+    """
+    return next((entry.contributor for entry in reversed(entries) if not entry.reason), None)
 
 
 def _call_key(entry: _Entry) -> tuple[str, str] | None:
@@ -856,11 +871,12 @@ def _check_duplicates(
         )
 
 
-def _erase(records: Iterable[_Record]) -> Receipt:
+def _erase(records: Sequence[_Record]) -> Receipt:
     live = [record for record in records if not record.deleted]
     receipt = Receipt(len(live), sum(record.item_count for record in live))
     for record in live:
         record.empty()
+    for record in records:
         record.snapshot = ()
     return receipt
 

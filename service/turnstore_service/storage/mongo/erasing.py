@@ -49,6 +49,8 @@ _CONTENT = dict.fromkeys(
     "",
 )
 """What a deleted response loses whatever it was."""
+_SNAPSHOT = dict.fromkeys(("snapshot", "replay_place", "repeated"), "")
+"""What it keeps when it alone is deleted, and loses when its whole line is."""
 _COUNTED = {
     "root": 1,
     "revision": 1,
@@ -97,22 +99,29 @@ class Erasing:
         """
         thread = conversation_thread(conversation_id)
         last = await self._lines.newest_place(scope, thread)
-        query = {"scope": scope.key, "thread": thread, "deleted": {"$ne": True}}
+        places = {"scope": scope.key, "thread": thread}
         receipt = Receipt(0, 0)
         after = 0
         while True:
             batch = await self._database.find(
                 RESPONSES,
-                {**query, "place": {"$gt": after, "$lte": last}},
+                {**places, "deleted": {"$ne": True}, "place": {"$gt": after, "$lte": last}},
                 _COUNTED,
                 [("place", 1)],
                 _BATCH,
             )
             if not batch:
-                return receipt
+                break
             await self._tell_tree(scope, thread)
-            receipt = await self._erase_all(batch, receipt, {"snapshot": "", "replay_place": ""}, {})
+            receipt = await self._erase_all(batch, receipt, _SNAPSHOT, {})
             after = batch[-1]["place"]
+        # Responses that were deleted one by one kept their snapshots for the sake of what follows them.
+        await self._database.update_many(
+            RESPONSES,
+            {**places, "deleted": True, "place": {"$lte": last}, "snapshot": {"$exists": True}},
+            {"$unset": _SNAPSHOT},
+        )
+        return receipt
 
     async def user(self, scope: Scope) -> Receipt:
         """Erases all data of a scope. Places and ids go too, after the time of grace.
@@ -139,7 +148,7 @@ class Erasing:
             }:
                 await self._tell_tree(scope, root)
             live = [document for document in batch if "place" in document and not document.get("deleted")]
-            gone = {"snapshot": "", "replay_place": "", "claims": ""}
+            gone = {**_SNAPSHOT, "claims": ""}
             receipt = await self._erase_all(live, receipt, gone, {"erase_time": erase_time})
             await self._database.update_many(
                 RESPONSES,
