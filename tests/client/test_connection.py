@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +128,39 @@ async def test_instance_that_ends_is_not_missed(kind: str) -> None:
             second.end()
             for _ in range(20):
                 await client.get_response("r")
+
+
+@asynccontextmanager
+async def slow_network(target: str, seconds: float) -> AsyncIterator[str]:
+    """An address from which everything comes to the target, and only after a time."""
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(seconds)
+        host, _, port = target.rpartition(":")
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(carry(reader, far_writer), carry(far_reader, writer))
+
+    async with await asyncio.start_server(connected, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        yield f"127.0.0.1:{port}"
+
+
+@BOTH
+async def test_connection_that_takes_its_time_is_not_given_up(kind: str) -> None:
+    with ScriptedService(ANSWER) as service:
+        async with (
+            slow_network(service.target, seconds=0.5) as target,
+            client_of(kind, target, wait_for_ready=False) as client,
+        ):
+            await client.get_response("r")
+    assert len(service.received) == 1
 
 
 @pytest.fixture(scope="module")

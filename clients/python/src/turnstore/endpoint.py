@@ -119,8 +119,10 @@ class Endpoint:
             ("grpc.max_receive_message_length", _MAX_REPLY_BYTES),
             # A service that is back is found within a second. gRPC's own backoff grows to two minutes.
             ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1000),
+            # In spite of its name, how long making a connection may take, handshakes included. Enough for a
+            # busy machine, and short enough to be tried again within a call's deadline.
+            ("grpc.min_reconnect_backoff_ms", 5000),
             # gRPC looks a name up again only every 30 seconds, longer than a call may take; the address of a
             # replaced pod would be found too late.
             ("grpc.dns_min_time_between_resolutions_ms", 1000),
