@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pymongo.write_concern import WriteConcern
 
 from tests.processes import mongods_on, wait_until
 from turnstore_service.embedded.binary import find_mongod
+from turnstore_service.embedded.directory_lock import DirectoryLock
 from turnstore_service.embedded.errors import EmbeddedMongodError
 from turnstore_service.embedded.mongod import LOG_BYTES, EmbeddedMongod
 
@@ -83,6 +85,20 @@ def test_directory_in_use_is_refused_with_the_process_that_uses_it(mongod: Embed
     assert len(mongods_on(mongod.data_dir)) == 1
     with _client(mongod) as client:
         client["test"]["turns"].insert_one({})
+
+
+def test_mongod_of_a_killed_service_is_waited_for(mongod: EmbeddedMongod) -> None:
+    mongod.data_dir.mkdir(parents=True)
+    predecessor = DirectoryLock(mongod.data_dir / "mongod.lock")
+    assert predecessor.acquire()
+    with ThreadPoolExecutor(1) as pool:
+        start = pool.submit(mongod.start)
+        service_lock = mongod.data_dir / "service.lock"
+        wait_until(lambda: service_lock.exists() and service_lock.read_text() != "", 10, "the start waits")
+        assert mongods_on(mongod.data_dir) == []
+        predecessor.release()
+        start.result()
+    assert len(mongods_on(mongod.data_dir)) == 1
 
 
 def test_data_of_another_replica_set_is_left_alone(mongod: EmbeddedMongod) -> None:
