@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -50,12 +50,12 @@ def ask_model(items: Sequence[dict[str, Any]]) -> str:
 class Agent:
     """What runs behind a host: sends the history and the input to the model, and answers with its text."""
 
-    def __init__(self, *, reports_failure: bool = False, names_parent: bool = False) -> None:
+    def __init__(self, *, reports_failure: bool = False, reads_history: bool = True) -> None:
         """Makes an agent.
 
         Args:
             reports_failure: Whether it ends a refused turn itself, instead of letting the exception out.
-            names_parent: Whether its envelopes name the parent of the turn.
+            reads_history: Whether it asks for the history at all.
         """
         self.histories: list[list[dict[str, Any]]] = []
         """The history of each turn, in the order in which they began."""
@@ -64,17 +64,16 @@ class Agent:
         self.waiting = asyncio.Event()
         """Set when a turn waits at the gate."""
         self._reports_failure = reports_failure
-        self._names_parent = names_parent
+        self._reads_history = reads_history
 
     async def answer(
         self, request: Any, context: Any, cancellation_signal: asyncio.Event
     ) -> AsyncIterator[Any]:
-        history = [dict(item) for item in await context.get_history()]
+        history = [dict(item) for item in await context.get_history()] if self._reads_history else []
         self.histories.append(history)
         given = [dict(item) for item in await context.get_input_items()]
-        stream = ResponseEventStream(
-            response_id=context.response_id, request=request if self._names_parent else None
-        )
+        # Made without the request, the envelope does not name the parent of the turn.
+        stream = ResponseEventStream(response_id=context.response_id)
         yield stream.emit_created()
         if self.gate is not None:
             self.waiting.set()
@@ -131,7 +130,7 @@ class Talk:
         response = posted.json()
         return await self.ended(response["id"]) if body.get("background") else response
 
-    async def events(self, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def events(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
         """Posts a turn and yields the events of its stream."""
         async with self.http.stream("POST", "/responses", json=body) as reply:
             assert reply.status_code == 200, await reply.aread()
