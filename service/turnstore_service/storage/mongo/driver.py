@@ -34,6 +34,7 @@ from turnstore_service.storage.errors import (  # noqa: E402
 )
 
 Document = dict[str, Any]
+_CODEC: CodecOptions[Document] = CodecOptions(tz_aware=True)
 
 deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 """When the present call must have ended, on the monotonic clock; None: no end."""
@@ -90,7 +91,7 @@ class Database:
         )
         self._database = self._client.get_database(
             name,
-            codec_options=CodecOptions(tz_aware=True),
+            codec_options=_CODEC,
             read_preference=ReadPreference.PRIMARY,
             write_concern=WriteConcern("majority", j=True),
         )
@@ -217,7 +218,7 @@ class Database:
     async def command(self, name: str, value: Any = 1, **arguments: Any) -> Document:
         """Runs a database command."""
         async with self._call("command"):
-            return dict(await self._database.command(name, value, **arguments))
+            return dict(await self._database.command(name, value, codec_options=_CODEC, **arguments))
 
 
 def _remaining(ends: float) -> float:
