@@ -31,8 +31,10 @@ from turnstore.response import Item, Response
 from turnstore.retry import MAX_RESTARTS
 from turnstore.scope import Scope
 
-_REVISIONS = 100_000
-"""Responses whose revision is remembered, some 200 bytes each. An update of one that is forgotten costs a read."""
+_REVISIONS = 20_000
+"""Responses whose revision is remembered, some 400 bytes each: far more than a host runs at once. An update of one
+that is forgotten costs a read, and may not change a response that has ended.
+"""
 
 _IDS_AT_ONCE = 1_000
 """Item ids that the service takes in one call."""
