@@ -172,7 +172,7 @@ def _through_a_window(line: list[Turn], question: Question) -> Answer:
         size += 1
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(_lines(), _QUESTIONS)
 def test_a_window_with_look_ups_answers_like_the_whole_line(line: list[Turn], question: Question) -> None:
     question = Question(
