@@ -67,7 +67,7 @@ async def test_the_order_of_keys_in_items_stays(provider: Provider) -> None:
     await provider.create_response(envelope("r", "completed", item), [{**item, "id": "j"}], None)
     (stored,) = (await provider.get_response("r"))["output"]
     found = await provider.get_items(["i", "j"])
-    assert [list(each) for each in (stored, *found)] == [["z", "type", "a", "id"]] * 3  # type: ignore[arg-type]
+    assert [list(each) for each in (stored, *found)] == [["z", "type", "a", "id"]] * 3
     assert list(stored["a"]) == ["y", "b"]
 
 

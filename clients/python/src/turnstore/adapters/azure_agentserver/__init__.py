@@ -27,6 +27,13 @@ A handler that ends without a terminal event leaves its response in progress for
 `TURNSTORE_ABANDON_AFTER` set, longer than any turn takes: such a response then counts as failed.
 """
 
-from turnstore.adapters.azure_agentserver.provider import TurnstoreResponseProvider
+try:
+    from turnstore.adapters.azure_agentserver.provider import TurnstoreResponseProvider
+except ModuleNotFoundError as missing:
+    if (missing.name or "").partition(".")[0] != "azure":
+        raise
+    raise ImportError(
+        "azure-ai-agentserver-responses is not installed: pip install 'turnstore[azure-agentserver]'"
+    ) from missing
 
 __all__ = ["TurnstoreResponseProvider"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from azure.ai.agentserver.responses import PlatformContext
 
@@ -30,6 +30,9 @@ from turnstore.replay import DuplicateItems, ListOrder, ReplayPolicy
 from turnstore.response import Item, Response
 from turnstore.retry import MAX_RESTARTS
 from turnstore.scope import Scope
+
+if TYPE_CHECKING:
+    from azure.ai.agentserver.responses.models import OutputItem, ResponseObject
 
 _REVISIONS = 20_000
 """Responses whose revision is remembered, some 400 bytes each: far more than a host runs at once. An update of one
@@ -130,7 +133,7 @@ class TurnstoreResponseProvider:
 
     async def get_response(
         self, response_id: str, *, context: PlatformContext | None = None
-    ) -> dict[str, Any]:
+    ) -> ResponseObject:
         """Return the envelope of a response, a failed one included.
 
         Raises:
@@ -140,7 +143,7 @@ class TurnstoreResponseProvider:
         with host_errors(response_id):
             stored = await self._client.get_response(response_id, scope=scope)
         self._revisions.put((scope.user, response_id), stored.revision)
-        return envelope_of(stored)
+        return cast("ResponseObject", envelope_of(stored))
 
     async def update_response(
         self, response: Mapping[str, Any], *, context: PlatformContext | None = None
@@ -195,7 +198,7 @@ class TurnstoreResponseProvider:
         before: str | None = None,
         *,
         context: PlatformContext | None = None,
-    ) -> list[dict[str, Any]]:
+    ) -> list[OutputItem]:
         """Return the items that a turn was given, those of the history that was handed to it first.
 
         A turn of a conversation is handed no history, and lists its own input alone.
@@ -235,7 +238,7 @@ class TurnstoreResponseProvider:
 
     async def get_items(
         self, item_ids: Iterable[str], *, context: PlatformContext | None = None
-    ) -> list[dict[str, Any] | None]:
+    ) -> list[OutputItem | None]:
         """Return items by their ids: one for each id, in that order, None where none is stored."""
         scope = self._scope(context)
         asked = list(item_ids)
@@ -246,7 +249,7 @@ class TurnstoreResponseProvider:
                 found += await self._client.batch_get_items(possible[at : at + _IDS_AT_ONCE], scope=scope)
         items = iter(found)
         in_order = (next(items) if is_id(item_id) else None for item_id in asked)
-        return [None if item is None else item.data for item in in_order]
+        return [None if item is None else cast("OutputItem", item.data) for item in in_order]
 
     async def get_history_item_ids(
         self,
@@ -312,15 +315,15 @@ class TurnstoreResponseProvider:
         )
         return list(history.item_ids)
 
-    async def _input_items(self, response_id: str, *, limit: int, **choices: Any) -> list[dict[str, Any]]:
+    async def _input_items(self, response_id: str, *, limit: int, **choices: Any) -> list[OutputItem]:
         restarts = 0
         while True:
-            found: list[dict[str, Any]] = []
+            found: list[OutputItem] = []
             try:
                 async for item in self._client.list_input_items(response_id, page_size=limit, **choices):
                     # An id of a list of unknown origin may have no body anywhere.
                     if item.json:
-                        found.append(item.data)
+                        found.append(cast("OutputItem", item.data))
                     if len(found) == limit:
                         break
                 return found
