@@ -1,6 +1,7 @@
 """What the clients do when a call does not simply succeed. Both clients, against a scripted service."""
 
 import asyncio
+import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -34,6 +35,9 @@ AWAY = Refusal(Code.UNAVAILABLE, "STORE_UNAVAILABLE", retry_seconds=0.01)
 CUT = Refusal(Code.UNAVAILABLE)
 GONE = Refusal(Code.NOT_FOUND, "RESPONSE_NOT_FOUND", {"response_id": "r"})
 CHANGED = Refusal(Code.ABORTED, "HISTORY_CHANGED", retry_seconds=0.01)
+
+SHORT = 1.5
+"""Seconds that a call may take which is to fail: enough for a busy machine to connect in."""
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
 
@@ -193,25 +197,25 @@ async def test_tries_end_with_the_deadline(kind: str) -> None:
     with ScriptedService(AWAY) as service:
         async with client_of(kind, service.target) as client:
             with pytest.raises(StoreUnavailableError) as caught:
-                await client.get_response("r", timeout=0.5)
+                await client.get_response("r", timeout=SHORT)
     assert caught.value.attempts == len(service.received) > 1
-    assert all(received.seconds_left <= 0.5 for received in service.received)
+    assert all(received.seconds_left <= SHORT for received in service.received)
 
 
 async def test_deadline_of_the_client_is_15_seconds(kind: str) -> None:
     with ScriptedService(stored()) as service:
         async with client_of(kind, service.target) as client:
             await client.store_response(Response("r"))
-    assert 14 < service.received[0].seconds_left <= 15
+    assert 10 < service.received[0].seconds_left <= 15
 
 
 async def test_late_answer_names_the_service_and_the_time(kind: str) -> None:
     with ScriptedService(Silence()) as service:
         async with client_of(kind, service.target) as client:
             with pytest.raises(DeadlineError) as caught:
-                await client.get_response("r", timeout=0.3)
+                await client.get_response("r", timeout=SHORT)
     assert service.target in str(caught.value)
-    assert "did not answer within 0.3 s. It does answer when asked for its health" in str(caught.value)
+    assert f"did not answer within {SHORT} s. It does answer when asked for its health" in str(caught.value)
 
 
 async def test_late_answer_tells_what_the_try_before_ended_in(kind: str) -> None:
@@ -219,7 +223,7 @@ async def test_late_answer_tells_what_the_try_before_ended_in(kind: str) -> None
     with ScriptedService(away, Silence()) as service:
         async with client_of(kind, service.target) as client:
             with pytest.raises(DeadlineError, match="The try before the last one ended with: no primary"):
-                await client.get_response("r", timeout=0.5)
+                await client.get_response("r", timeout=SHORT)
 
 
 async def test_service_that_says_why_it_is_late_is_quoted(kind: str) -> None:
@@ -272,12 +276,19 @@ async def test_history_that_always_changes_is_told_after_six_rounds(kind: str) -
 
 
 async def test_pages_share_one_deadline(kind: str) -> None:
-    with ScriptedService(lambda _: history("a", more="1")) as service:
+    # Each page takes a while, so that there is a bounded number of them.
+    gate = threading.Event()
+
+    def page(_: Any) -> pb.ResolveHistoryResponse:
+        gate.wait(0.1)
+        return history("a", more="1")
+
+    with ScriptedService(page) as service:
         async with client_of(kind, service.target) as client:
             with pytest.raises(DeadlineError):
-                await client.resolve_history(conversation_id="c", timeout=0.5)
+                await client.resolve_history(conversation_id="c", timeout=SHORT)
     left = [received.seconds_left for received in service.received]
-    assert left[0] <= 0.5
+    assert left[0] <= SHORT
     assert left[-1] < left[0]
 
 
@@ -368,13 +379,13 @@ async def test_ping_reaches_a_service_that_does_not_serve(kind: str) -> None:
         service.set_serving(False)
         async with client_of(kind, service.target) as client:
             assert not (await client.ping()).serving
-            assert not (await client.ping(wait=True, timeout=0.3)).serving
+            assert not (await client.ping(wait=True, timeout=SHORT)).serving
 
 
 async def test_service_that_does_not_serve_is_told_apart_from_none(kind: str) -> None:
     with ScriptedService(stored()) as service:
         service.set_serving(False)
-        async with client_of(kind, service.target, timeout=0.5) as client:
+        async with client_of(kind, service.target, timeout=SHORT) as client:
             with pytest.raises(
                 ServiceUnreachableError, match="A service runs there but says that it is not ready"
             ):

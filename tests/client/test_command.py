@@ -319,7 +319,7 @@ def test_ping_of_a_service_that_is_not_ready(run: Run) -> None:
         result = run("ping", "--target", scripted.target)
         assert result.exit_code == ExitCode.UNAVAILABLE
         assert "not serving" in result.stdout
-        waited = run("ping", "--target", scripted.target, "--wait", "--timeout", "0.3", "--json")
+        waited = run("ping", "--target", scripted.target, "--wait", "--timeout", "1.5", "--json")
         assert json.loads(waited.stdout)["serving"] is False
 
 
