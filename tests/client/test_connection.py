@@ -196,7 +196,9 @@ async def test_service_with_a_certificate_of_another_authority_gets_no_call(
     ca = written(tmp_path / "ca.pem", trustme.CA().cert_pem)
     with ScriptedService(ANSWER, credentials=server_credentials(authority)) as service:
         async with client_of(kind, service.target, tls_ca=ca, wait_for_ready=False) as client:
-            with pytest.raises(ServiceUnreachableError, match=r"(?i)certificate"):
+            with pytest.raises(
+                ServiceUnreachableError, match=r"TLS could not be agreed on: check the authority"
+            ):
                 await client.get_response("r")
     assert service.received == []
 
@@ -210,6 +212,14 @@ async def test_certificate_for_another_name(kind: str, authority: trustme.CA, tm
                 await client.get_response("r")
         async with client_of(kind, service.target, tls_ca=ca, tls_server_name="turnstore.test") as client:
             await client.get_response("r")
+
+
+@BOTH
+async def test_service_that_wants_tls_is_told_apart_from_none(kind: str, authority: trustme.CA) -> None:
+    with ScriptedService(ANSWER, credentials=server_credentials(authority)) as service:
+        async with client_of(kind, service.target, wait_for_ready=False) as client:
+            with pytest.raises(ServiceUnreachableError, match=r"closes the connection: .* it wants TLS"):
+                await client.get_response("r")
 
 
 @BOTH

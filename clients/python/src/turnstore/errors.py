@@ -425,6 +425,13 @@ def unreachable_error(connection: TurnstoreError, target: str, seconds: float) -
             "A service runs there but says that it is not ready. Its log and its health tell why; most often "
             "its database is away, or its indexes are missing (`turnstore-service migrate`)."
         )
+    elif "handshake" in details.lower():
+        advice = (
+            "TLS could not be agreed on: check the authority (tls_ca), the name that the service's certificate "
+            "is for (tls_server_name), and the client's own certificate if it wants one (tls_cert, tls_key)."
+        )
+    elif "Socket closed" in details:
+        advice = "Something listens there and closes the connection: it is about to stop, or it wants TLS."
     else:
         advice = (
             "Start one with `turnstore-service serve`, or give the client the HOST:PORT of one that runs."

@@ -249,6 +249,6 @@ def _report(error: Exception, *, as_json: bool) -> None:
     if isinstance(error, ServiceUnreachableError):
         hint = "The target is told by --target or TURNSTORE_TARGET; --wait waits for a service that starts."
         console.print(Text(hint, "dim"), soft_wrap=True)
-    if isinstance(error, TurnstoreError) and error.request_id:
+    elif isinstance(error, TurnstoreError) and error.request_id:
         told_under = f"The service's log has it under request {printable(error.request_id)}."
         console.print(Text(told_under, "dim"), soft_wrap=True)
