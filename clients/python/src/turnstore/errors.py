@@ -80,7 +80,7 @@ class TurnstoreError(Exception):
 
     def _status(self, key: str) -> ResponseStatus:
         try:
-            return ResponseStatus(self._text(key).lower().removeprefix("response_status_"))
+            return ResponseStatus(self._text(key).lower())
         except ValueError:
             return ResponseStatus.UNSPECIFIED
 
