@@ -11,7 +11,10 @@ from turnstore_service.rpc.service import IMPLEMENTED
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "clients/python/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 SERVICE = history_service_pb2.DESCRIPTOR.services_by_name["HistoryService"]
 
 
