@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any
 
 MAX_CALLS = 24
 """Database calls at one time and process. Two cores saturate well below this; more only adds waiting."""
@@ -20,12 +20,14 @@ MAX_CALLS = 24
 os.environ.setdefault("MOTOR_MAX_WORKERS", str(MAX_CALLS))  # read by Motor when it is imported
 
 import pymongo  # noqa: E402
+from bson import errors as bson_errors  # noqa: E402
 from bson.codec_options import CodecOptions  # noqa: E402
 from motor.motor_asyncio import AsyncIOMotorClient  # noqa: E402
 from pymongo import errors as driver_errors  # noqa: E402
 from pymongo.read_preferences import ReadPreference  # noqa: E402
 from pymongo.write_concern import WriteConcern  # noqa: E402
 
+from turnstore_service.observing import NoObserver, Observer  # noqa: E402
 from turnstore_service.storage.errors import (  # noqa: E402
     StoreBrokenError,
     StoreDeadlineError,
@@ -40,11 +42,21 @@ deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 """When the present call must have ended, on the monotonic clock; None: no end."""
 
 DUPLICATE_KEY = 11000
-_TOO_LARGE = frozenset({10334, 17280, 17419, 17420})
-"""Server codes for a document above 16 MiB, or an index key that is too long."""
-_AWAY = frozenset({6, 7, 64, 89, 91, 189, 9001, 10107, 11600, 11602, 13388, 13435, 13436, 13})
-"""Server codes for "not now": unreachable, stepping down, no primary, shutting down, write concern not met; 13
-(not authorised) is what a member answers whose users are not synchronised yet."""
+_TOO_LARGE = frozenset({388, 10334, 17280, 17419, 17420})
+"""Server codes for a document above 16 MiB, an index key that is too long, or (388) more index entries than one
+write can have in the storage engine's cache."""
+_AWAY = frozenset(
+    {
+        *(6, 7, 89, 9001),  # unreachable
+        *(91, 189, 10107, 11600, 11602, 13435, 13436),  # no primary, or one that is stepping or shutting down
+        *(64, 100, 133, 134),  # too few members for a majority
+        *(63, 150, 13388),  # a sharded cluster that is moving data
+        *(43, 175, 237, 246),  # a read that was cut off by one of these
+        *(24, 46, 112, 262, 365, 11601),  # busy: locks, conflicts, a full cache, an operator's kill
+        *(13, 18),  # what a member answers whose users are not synchronised yet
+    }
+)
+"""Server codes for "not now"."""
 _SELECTION_SECONDS = 5.0
 """How long a call waits for a primary: an election takes about as long, and the caller retries anyway."""
 
@@ -62,13 +74,6 @@ class DocumentTooLargeError(StoreError):
     """A document would have grown past the database's limit."""
 
 
-class CallObserver(Protocol):
-    """Is told of every database call."""
-
-    def database_call(self, operation: str, outcome: str, seconds: float, waited: float) -> None:
-        """`outcome`: ok, conflict, unavailable, deadline, error. `waited`: seconds in the queue."""
-
-
 class Database:
     """One database: the calls that the store makes, with deadlines, order and errors dealt with.
 
@@ -78,7 +83,7 @@ class Database:
     """
 
     def __init__(
-        self, uri: str, name: str, max_calls: int = MAX_CALLS, observer: CallObserver | None = None
+        self, uri: str, name: str, max_calls: int = MAX_CALLS, observer: Observer | None = None
     ) -> None:
         self._client: AsyncIOMotorClient[Document] = AsyncIOMotorClient(
             uri,
@@ -96,7 +101,7 @@ class Database:
             write_concern=WriteConcern("majority", j=True),
         )
         self._turns = asyncio.Semaphore(max_calls)
-        self._observer = observer
+        self._observer = observer or NoObserver()
 
     def close(self) -> None:
         """Ends all connections."""
@@ -106,10 +111,11 @@ class Database:
     async def _call(self, operation: str) -> AsyncIterator[None]:
         began = time.monotonic()
         outcome = "error"
-        entered = began
+        entered: float | None = None
         try:
             async with self._turns:
                 entered = time.monotonic()
+                self._observer.database_call_began()
                 ends = deadline.get()
                 if ends is None:
                     yield
@@ -120,11 +126,11 @@ class Database:
         except StoreDeadlineError:
             outcome = "deadline"
             raise
-        except driver_errors.PyMongoError as error:
+        except (driver_errors.PyMongoError, bson_errors.BSONError) as error:
             translated, outcome = _translate(error)
             raise translated from error
         finally:
-            if self._observer is not None:
+            if entered is not None:  # else the caller went away while it waited for its turn
                 self._observer.database_call(operation, outcome, time.monotonic() - entered, entered - began)
 
     async def find(
@@ -228,7 +234,11 @@ def _remaining(ends: float) -> float:
     return seconds
 
 
-def _translate(error: driver_errors.PyMongoError) -> tuple[StoreError, str]:
+def _translate(error: driver_errors.PyMongoError | bson_errors.BSONError) -> tuple[StoreError, str]:
+    if isinstance(error, driver_errors.DocumentTooLarge):
+        return DocumentTooLargeError("the document is too large"), "error"
+    if isinstance(error, bson_errors.BSONError):
+        return StoreBrokenError("a document cannot be encoded or decoded"), "error"
     if isinstance(error, driver_errors.BulkWriteError):
         codes = {detail.get("code") for detail in error.details.get("writeErrors", ())}
         if codes == {DUPLICATE_KEY}:
@@ -237,7 +247,7 @@ def _translate(error: driver_errors.PyMongoError) -> tuple[StoreError, str]:
     if code == DUPLICATE_KEY:
         details = getattr(error, "details", None) or {}
         return DuplicateKeyError(frozenset(details.get("keyPattern", ()))), "conflict"
-    if code in _TOO_LARGE or isinstance(error, driver_errors.DocumentTooLarge):
+    if code in _TOO_LARGE:
         return DocumentTooLargeError("the document is too large"), "error"
     ends = deadline.get()
     if error.timeout and ends is not None and time.monotonic() >= ends - 0.005:
