@@ -34,7 +34,8 @@ def _rows(marker: str) -> list[list[str]]:
 def test_settings_are_those_of_the_service() -> None:
     printed = run_command("settings", "--markdown", settings={})
     assert printed.returncode == 0, printed.stderr
-    assert _between("settings") == printed.stdout
+    is_current = _between("settings") == printed.stdout
+    assert is_current, "put what `turnstore-service settings --markdown` prints between README.md's markers"
 
 
 def test_every_rpc_is_listed() -> None:
