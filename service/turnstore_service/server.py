@@ -71,9 +71,11 @@ def bind(server: grpc.aio.Server, address: Address) -> Address:
         raise _cannot_listen("TURNSTORE_LISTEN", address) from error
 
 
-def add_services(server: grpc.aio.Server, store: MongoStore, settings: Settings) -> HealthServicer:
+def add_services(
+    server: grpc.aio.Server, store: MongoStore, settings: Settings, metrics: Metrics | None = None
+) -> HealthServicer:
     """Puts all services into the server; returns the one that tells health, which is not ready yet."""
-    HistoryService(store, settings).add_to_server(server)
+    HistoryService(store, settings, observer=metrics).add_to_server(server)
     health = HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     if settings.reflection:
@@ -128,7 +130,8 @@ async def serve(settings: Settings) -> None:
         stack.push_async_callback(store.close)
         if mongod is not None:
             await _make_indexes(store)
-        health = add_services(server, store, settings)
+        metrics.database_calls_limit.set(settings.pool_size)
+        health = add_services(server, store, settings, metrics)
         monitor = HealthMonitor(
             _CheckedStore(store),
             health,

@@ -5,11 +5,12 @@ the few older turns that the rules ask for. Without a limit the whole line is th
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from turnstore_service.replay.rules import Sifted, cut, explain, look_behind, sift
-from turnstore_service.replay.values import Entry, Excluded, Holder, LimitUnit, Question, Turn
+from turnstore_service.replay.values import Entry, Excluded, Holder, LimitUnit, Question, Reason, Turn
 from turnstore_service.storage.mongo import documents
 from turnstore_service.storage.mongo.reading import Reading
 from turnstore_service.storage.values import NO_END, Line, Texts
@@ -24,6 +25,8 @@ class History:
 
     entries: Sequence[Entry]
     exclusions: Sequence[Excluded]
+    left_out: Mapping[Reason, int]
+    """How many of the items that were looked at were left out, by reason."""
     truncated: bool
     ancestor_deleted: bool
     newest_place: int
@@ -190,6 +193,7 @@ async def resolve(
     return History(
         answer.entries,
         exclusions,
+        Counter(entry.reason for entry in answer.sifted if entry.reason is not None),
         answer.truncated,
         deleted,
         window.newest_place,

@@ -3,7 +3,7 @@
 import importlib.metadata
 import platform
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from wsgiref.simple_server import WSGIServer
 
 import grpc
@@ -11,13 +11,18 @@ import prometheus_client
 from google.protobuf.descriptor import ServiceDescriptor
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
+from turnstore.v1 import errors_pb2
 from turnstore_service.operations.addresses import Address
+from turnstore_service.replay.values import Reason, Status
 
 # They would be a further series for each counter and histogram.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Bounds of the histograms: a call takes about 1 ms, and its deadline is seconds."""
+
+_ITEMS = (0, 1, 5, 10, 25, 50, 100, 250, 500, 1000, 5000, 10000)
+"""Bounds for sizes of histories: most callers ask for a hundred items."""
 
 _TYPES = {
     (False, False): "unary",
@@ -122,6 +127,46 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
+        self.database_calls_in_progress = Gauge(
+            "turnstore_database_calls_in_progress",
+            "Calls to the database that have their turn. At the limit, others wait.",
+            registry=registry,
+        )
+        self.database_calls_limit = Gauge(
+            "turnstore_database_calls_limit",
+            "Calls to the database that this process makes at one time.",
+            registry=registry,
+        )
+        self.appends_retried = Counter(
+            "turnstore_appends_retried",
+            "Writes that lost their place to another writer and tried again.",
+            registry=registry,
+        )
+        self.turns_stored = Counter(
+            "turnstore_turns_stored",
+            "Answered StoreResponse calls, by the status of the response then.",
+            ["status"],
+            registry=registry,
+        )
+        self.items_left_out = Counter(
+            "turnstore_items_left_out",
+            "Items that ResolveHistory looked at and left out, by reason. Failed turns are not looked at unless"
+            " the call asks to explain.",
+            ["reason"],
+            registry=registry,
+        )
+        self.history_items = Histogram(
+            "turnstore_history_items",
+            "Items in the histories that ResolveHistory gave.",
+            buckets=_ITEMS,
+            registry=registry,
+        )
+        self.errors = Counter(
+            "turnstore_errors",
+            "Calls answered with an error, by its reason (duplicates, revision conflicts, finished responses).",
+            ["reason"],
+            registry=registry,
+        )
 
         self.methods = {
             f"/{service.full_name}/{method.name}": MethodMetrics(
@@ -137,16 +182,45 @@ class Metrics:
         (`/turnstore.v1.HistoryService/GetResponse`)."""
         self.unknown_method = MethodMetrics(self, "unary", "unknown", "unknown")
         """The series of calls to anything else: callers must not be able to make series."""
+        self._by_status = {status: self.turns_stored.labels(status.name.lower()) for status in Status}
+        self._by_reason = {reason: self.items_left_out.labels(reason.name.lower()) for reason in Reason}
+        self._by_error = {
+            name: self.errors.labels(name.lower())
+            for name in (value.removeprefix("ERROR_REASON_") for value in errors_pb2.ErrorReason.keys())  # noqa: SIM118 - no dict
+        }
         for operation in DATABASE_OPERATIONS:
             self.database_call_seconds.labels(operation)
             for outcome in DATABASE_OUTCOMES:
                 self.database_calls.labels(operation, outcome)
 
+    def database_call_began(self) -> None:
+        """Counts a call to the database in."""
+        self.database_calls_in_progress.inc()
+
     def database_call(self, operation: str, outcome: str, seconds: float, waited: float) -> None:
-        """Counts one call to the database. `waited`: the seconds before it, in the queue."""
+        """Counts one call to the database, and out. `waited`: the seconds before it, in the queue."""
+        self.database_calls_in_progress.dec()
         self.database_calls.labels(operation, outcome).inc()
         self.database_call_seconds.labels(operation).observe(seconds)
         self.database_wait_seconds.observe(waited)
+
+    def append_retried(self) -> None:
+        """Counts a write that lost its place."""
+        self.appends_retried.inc()
+
+    def turn_stored(self, status: Status) -> None:
+        """Counts an answered StoreResponse."""
+        self._by_status[status].inc()
+
+    def history_resolved(self, items: int, left_out: Mapping[Reason, int]) -> None:
+        """Counts a history that was given."""
+        self.history_items.observe(items)
+        for reason, count in left_out.items():
+            self._by_reason[reason].inc(count)
+
+    def refused(self, reason: str) -> None:
+        """Counts an error. A reason that the contract does not name counts as unspecified."""
+        self._by_error.get(reason, self._by_error["UNSPECIFIED"]).inc()
 
 
 class MetricsEndpoint:

@@ -198,7 +198,19 @@ class Settings(BaseSettings):
         description="Longest deadline of a call; longer ones are lowered to it.",
     )
     pool_size: Annotated[int, _between(int, "1", "512")] = Field(
-        default=24, description="Database calls at one time; more wait in order."
+        default=24,
+        description="Database calls at one time, and calls that run at one time; more wait for their turn. "
+        "One namespace runs three quarters of them at the most.",
+    )
+    max_calls: Annotated[int, _between(int, "2", "1000000")] = Field(
+        default=1000,
+        description="Calls at one time in all, running and waiting. Beyond it, calls of the namespace that "
+        "has the most waiting are answered RESOURCE_EXHAUSTED, with the time to come back at.",
+    )
+    max_calls_per_namespace: Annotated[int, _between(int, "1", "1000000")] = Field(
+        default=500,
+        description="Calls of one namespace at one time, running and waiting; below TURNSTORE_MAX_CALLS. More "
+        "are answered RESOURCE_EXHAUSTED, with the time to come back at.",
     )
     health_interval: Annotated[Duration, _between(parse_duration, "100ms", "1m")] = Field(
         default=timedelta(seconds=1),

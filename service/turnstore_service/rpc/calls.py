@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from turnstore_service.observing import Observer
 from turnstore_service.replay.values import Policy
 from turnstore_service.storage.mongo.store import MongoStore
 
@@ -11,9 +12,10 @@ REPLY_OVERHEAD_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """The store, and the settings that answers depend on."""
+    """The store, the settings that answers depend on, and who counts."""
 
     store: MongoStore
+    observer: Observer
     default_policy: Policy
     max_reply_bytes: int
 

@@ -4,6 +4,7 @@ Each status carries a `google.rpc.ErrorInfo` (domain `turnstore`, reason from th
 invalid argument a `BadRequest`, and where a retry can help a `RetryInfo` (AIP-193).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import grpc
@@ -78,7 +79,7 @@ def unimplemented(name: str) -> ApiError:
     """An RPC or a field of the contract that this version does not have."""
     return ApiError(
         grpc.StatusCode.UNIMPLEMENTED,
-        "ERROR_REASON_UNSPECIFIED",
+        "UNSPECIFIED",
         f"{name} is not implemented by this version of the service",
         {"name": name},
     )
@@ -92,6 +93,63 @@ def too_large(limit_bytes: int, size_bytes: int) -> ApiError:
         f"the request has {size_bytes} bytes; the limit is {limit_bytes}: store large turns in smaller items or"
         " raise TURNSTORE_MAX_REQUEST_BYTES",
         {"limit_bytes": str(limit_bytes), "size_bytes": str(size_bytes)},
+    )
+
+
+def too_many_calls(retry_seconds: float, limit: int) -> ApiError:
+    """A call beyond those that are taken at one time; it may come back after so many seconds."""
+    return ApiError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        "UNSPECIFIED",
+        f"there are {limit} calls already, and no more are taken at one time: come back after the time that the"
+        " retry info names",
+        {"limit_calls": str(limit)},
+        retry_seconds=retry_seconds,
+    )
+
+
+def waited_too_long() -> ApiError:
+    """A call whose deadline passed before its turn had come. Nothing was done."""
+    return ApiError(
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        "UNSPECIFIED",
+        "the deadline passed while the call waited for others to end; nothing was done",
+    )
+
+
+def unauthenticated(problem: str) -> ApiError:
+    """No credential, or one that is not accepted. The words are for whoever sent it: never a part of it."""
+    return ApiError(grpc.StatusCode.UNAUTHENTICATED, "CREDENTIAL_INVALID", problem)
+
+
+def credentials_unavailable() -> ApiError:
+    """The keys that credentials are checked with are not there yet."""
+    return ApiError(
+        grpc.StatusCode.UNAVAILABLE,
+        "UNSPECIFIED",
+        "credentials cannot be checked now, because the keys for it have not been fetched yet: try again",
+        retry_seconds=1.0,
+    )
+
+
+def namespace_denied(namespace: str) -> ApiError:
+    """Another namespace than the credential's. Whether there is anything in it is not told."""
+    return ApiError(
+        grpc.StatusCode.PERMISSION_DENIED,
+        "NAMESPACE_DENIED",
+        f"the credential is not for namespace {shown(namespace)}: leave the namespace empty for its own",
+        {"namespace": namespace},
+    )
+
+
+def right_denied(namespace: str, missing: Iterable[str]) -> ApiError:
+    """The credential's own namespace, in which it may not do this."""
+    rights = ", ".join(missing)
+    return ApiError(
+        grpc.StatusCode.PERMISSION_DENIED,
+        "NAMESPACE_DENIED",
+        f"the credential does not have the right for this in namespace {shown(namespace)}; it lacks: {rights}",
+        {"namespace": namespace, "missing_rights": rights},
     )
 
 

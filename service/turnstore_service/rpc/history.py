@@ -31,6 +31,8 @@ async def resolve_history(
     for _ in range(1 if cursor.numbers else _ATTEMPTS):
         lines = await _lines(backend, scope, request, pinned)
         history = await resolve(backend.store.reading, lines, question, explained=request.explain, full=full)
+        if cursor.is_first:
+            backend.observer.history_resolved(len(history.entries), history.left_out)
         try:
             return await _history_page(backend, history, cursor, begin, full=full)
         except ChangedError:
@@ -200,7 +202,7 @@ async def _input_page(
     reading = backend.store.reading
     stored, texts, _ = await reading.response(scope, response_id)
     entries: list[Entry] = []
-    history = History((), (), False, False, 0, {stored.key: stored.revision}, texts)
+    history = History((), (), {}, False, False, 0, {stored.key: stored.revision}, texts)
     if request.include_inherited:
         line = await reading.line_before(scope, response_id)
         question = Question(policy=backend.default_policy)

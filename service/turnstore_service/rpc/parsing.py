@@ -52,10 +52,10 @@ def scope(message: response_pb2.Scope, namespace: str) -> Scope:
     return Scope(namespace, message.user)
 
 
-def namespace(message: response_pb2.Scope) -> str:
-    """The namespace that a request names; empty for the credential's own."""
-    _check_name("scope.namespace", message.namespace)
-    return message.namespace
+def namespace(name: str, text: str) -> str:
+    """The namespace that a request names in this field; empty for the credential's own."""
+    _check_name(name, text)
+    return text
 
 
 def _check_name(name: str, text: str) -> None:

@@ -17,6 +17,7 @@ async def store_response(
 ) -> rpc.StoreResponseResponse:
     """Creates a response or replaces what it holds."""
     stored = await backend.store.writing.store(scope, parsing.write(request))
+    backend.observer.turn_stored(stored.status)
     reply = rpc.StoreResponseResponse(response=rendering.response(stored))
     # The write is done: a reply that the client could not take would make it look failed.
     rendering.add_heads(reply.response, stored)

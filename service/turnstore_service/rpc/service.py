@@ -1,7 +1,8 @@
 """The gRPC service: one generic handler for every RPC of the contract.
 
 Requests are parsed here and not by the library, whose answer to bytes that are no message would be UNKNOWN
-with the parser's text. Here stands also what every call has in common: size, deadline, scope, errors.
+with the parser's text. Here stands also what every call has in common, in this order: credential, size,
+namespace and right, deadline, its turn, errors.
 """
 
 import time
@@ -13,15 +14,20 @@ import structlog
 from google.protobuf.message import DecodeError, Message
 
 from turnstore.v1 import history_service_pb2 as rpc
+from turnstore_service.observing import NoObserver, Observer
 from turnstore_service.operations.logging import note_call, request_id
 from turnstore_service.operations.settings import Settings
 from turnstore_service.replay.values import POLICIES
 from turnstore_service.rpc import errors, history, parsing, responses
+from turnstore_service.rpc.access import RIGHTS, Access, OpenAccess, Right, namespace_reader
 from turnstore_service.rpc.calls import Backend
 from turnstore_service.rpc.errors import STATUS_DETAILS, ApiError, internal, invalid, too_large, unimplemented
+from turnstore_service.rpc.interceptors.call_log import REQUEST_ID_KEY
+from turnstore_service.rpc.limits import CallLimits
 from turnstore_service.storage.errors import StoreBrokenError, StoreError
 from turnstore_service.storage.mongo.driver import deadline
 from turnstore_service.storage.mongo.store import MongoStore
+from turnstore_service.storage.values import Scope
 
 SERVICE = rpc.DESCRIPTOR.services_by_name["HistoryService"]
 
@@ -47,8 +53,32 @@ _log = structlog.get_logger()
 class HistoryService:
     """`turnstore.v1.HistoryService` over a store."""
 
-    def __init__(self, store: MongoStore, settings: Settings) -> None:
-        self._backend = Backend(store, POLICIES[settings.default_policy], settings.max_reply_bytes)
+    def __init__(
+        self,
+        store: MongoStore,
+        settings: Settings,
+        access: Access | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        """Serves nothing yet.
+
+        Args:
+            store: Where everything is.
+            settings: Limits and defaults.
+            access: Checks credentials. None: there are none, and everybody may do everything.
+            observer: Counts what is answered.
+        """
+        self._observer = observer or NoObserver()
+        self._access = OpenAccess() if access is None else access
+        self._limits = CallLimits(
+            settings.max_calls,
+            settings.max_calls_per_namespace,
+            # A call needs a database call to get on; running more than those only lets them wait there.
+            settings.pool_size,
+        )
+        self._backend = Backend(
+            store, self._observer, POLICIES[settings.default_policy], settings.max_reply_bytes
+        )
         self._max_request_bytes = settings.max_request_bytes
         self._default_seconds = settings.default_deadline.total_seconds()
         self._max_seconds = settings.max_deadline.total_seconds()
@@ -59,43 +89,50 @@ class HistoryService:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),))
 
     def _handler(self, method: Any) -> Any:
-        implementation = IMPLEMENTED.get(method.name)
-        message = getattr(rpc, method.input_type.name)
-        if implementation is not None:
-            return grpc.unary_unary_rpc_method_handler(self._unary(implementation, message))
+        handle = self._unary(
+            IMPLEMENTED.get(method.name) or _not_built(method.name),
+            getattr(rpc, method.input_type.name),
+            RIGHTS[method.name],
+        )
+        if not method.server_streaming:
+            return grpc.unary_unary_rpc_method_handler(handle)
 
-        async def refuse(_request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-            await _abort(context, unimplemented(f"{SERVICE.full_name}/{method.name}"))
+        async def handle_stream(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            yield await handle(data, context)  # no stream is built yet: it aborts
 
-        async def refuse_stream(_request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-            await refuse(_request, context)
-            yield b""  # makes this a stream; never reached
-
-        if method.server_streaming:
-            return grpc.unary_stream_rpc_method_handler(refuse_stream)
-        return grpc.unary_unary_rpc_method_handler(refuse)
+        return grpc.unary_stream_rpc_method_handler(handle_stream)
 
     def _unary(
-        self, implementation: _Implementation, message: type[Message]
+        self, implementation: _Implementation, message: type[Message], rights: frozenset[Right]
     ) -> Callable[[bytes, grpc.aio.ServicerContext[Any, Any]], Awaitable[bytes]]:
+        requested_namespace = namespace_reader(message.DESCRIPTOR)
+        is_scoped = "scope" in message.DESCRIPTOR.fields_by_name
+
         async def handle(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
             try:
+                principal = await self._access.authenticate(context)
                 request: Any = self._parse(message, data)
-                namespace = parsing.namespace(request.scope) or DEFAULT_NAMESPACE
-                scope = parsing.scope(request.scope, namespace)
+                namespace = principal.namespace(requested_namespace(request), rights)
+                scope = parsing.scope(request.scope, namespace) if is_scoped else Scope(namespace)
                 _note(request, namespace)
-                self._set_deadline(context.time_remaining())
-                reply = await implementation(self._backend, scope, request)
+                seconds = self._set_deadline(context.time_remaining())
+                await self._limits.enter(namespace, seconds)
+                try:
+                    reply = await implementation(self._backend, scope, request)
+                finally:
+                    self._limits.leave(namespace)
                 return reply.SerializeToString()
             except ApiError as error:
-                await _abort(context, error)
+                if error.code in _ACCESS_REFUSED:
+                    note_call(refusal=error.message)
+                await self._abort(context, error)
             except StoreError as error:
                 if isinstance(error, StoreBrokenError):
                     _log.error("call failed", exc_info=error)
-                await _abort(context, errors.of(error, request_id()))
+                await self._abort(context, errors.of(error, request_id()))
             except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets one sentence and the log the cause
                 _log.error("call failed", exc_info=error)
-                await _abort(context, internal(request_id()))
+                await self._abort(context, internal(request_id()))
 
         return handle
 
@@ -107,13 +144,27 @@ class HistoryService:
         except DecodeError:
             raise invalid("request", f"is no {message.DESCRIPTOR.full_name}") from None
 
-    def _set_deadline(self, remaining: float | None) -> None:
+    async def _abort(self, context: grpc.aio.ServicerContext[Any, Any], error: ApiError) -> NoReturn:
+        self._observer.refused(error.reason)
+        # An abort replaces the trailing metadata, so the id of the call is given again.
+        details = (STATUS_DETAILS, error.details()), (REQUEST_ID_KEY, request_id())
+        await context.abort(error.code, error.message, details)
+        raise AssertionError("abort returns")  # for the type checker: abort always raises
+
+    def _set_deadline(self, remaining: float | None) -> float:
         seconds = self._default_seconds if remaining is None else min(remaining, self._max_seconds)
         deadline.set(time.monotonic() + seconds)
+        return seconds
 
 
-DEFAULT_NAMESPACE = "default"
-"""The namespace of a caller who names none. Contract."""
+_ACCESS_REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
+
+
+def _not_built(name: str) -> _Implementation:
+    async def refuse(_backend: Backend, _scope: Any, _request: Any) -> Message:
+        raise unimplemented(f"{SERVICE.full_name}/{name}")
+
+    return refuse
 
 
 def _note(request: Any, namespace: str) -> None:
@@ -125,8 +176,3 @@ def _note(request: Any, namespace: str) -> None:
         if value := getattr(request, name, ""):
             fields[name] = value
     note_call(**fields)
-
-
-async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: ApiError) -> NoReturn:
-    await context.abort(error.code, error.message, ((STATUS_DETAILS, error.details()),))
-    raise AssertionError("abort returns")  # for the type checker: abort always raises

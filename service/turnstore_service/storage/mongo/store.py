@@ -2,8 +2,9 @@
 
 from datetime import timedelta
 
+from turnstore_service.observing import NoObserver, Observer
 from turnstore_service.storage.mongo.bodies import Bodies
-from turnstore_service.storage.mongo.driver import MAX_CALLS, CallObserver, Database
+from turnstore_service.storage.mongo.driver import MAX_CALLS, Database
 from turnstore_service.storage.mongo.erasing import Erasing
 from turnstore_service.storage.mongo.indexes import index_problems, make_indexes
 from turnstore_service.storage.mongo.lines import Lines
@@ -27,6 +28,7 @@ class MongoStore:
         self,
         database: Database,
         *,
+        observer: Observer | None = None,
         abandon_after: timedelta | None = None,
         erase_grace: timedelta = timedelta(hours=24),
     ) -> None:
@@ -34,7 +36,7 @@ class MongoStore:
         self._bodies = Bodies(database)
         lines = Lines(database)
         self.reading = Reading(database, lines, self._bodies, abandon_after)
-        self.writing = Writing(database, lines, self._bodies, self.reading)
+        self.writing = Writing(database, lines, self._bodies, self.reading, observer or NoObserver())
         self.erasing = Erasing(database, lines, self._bodies, self.reading, erase_grace)
 
     @classmethod
@@ -44,13 +46,16 @@ class MongoStore:
         database: str,
         *,
         max_calls: int = MAX_CALLS,
-        observer: CallObserver | None = None,
+        observer: Observer | None = None,
         abandon_after: timedelta | None = None,
         erase_grace: timedelta = timedelta(hours=24),
     ) -> "MongoStore":
         """A store on a database; connections are made when they are first needed."""
         return cls(
-            Database(uri, database, max_calls, observer), abandon_after=abandon_after, erase_grace=erase_grace
+            Database(uri, database, max_calls, observer),
+            observer=observer,
+            abandon_after=abandon_after,
+            erase_grace=erase_grace,
         )
 
     async def ping(self) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from bson.int64 import Int64
 
+from turnstore_service.observing import Observer
 from turnstore_service.replay.rules import find_duplicates
 from turnstore_service.replay.values import TERMINAL, Status
 from turnstore_service.storage.errors import (
@@ -112,11 +113,14 @@ class _Spot:
 class Writing:
     """StoreResponse and SetReplayExclusion on one database."""
 
-    def __init__(self, database: Database, lines: Lines, bodies: Bodies, reading: Reading) -> None:
+    def __init__(
+        self, database: Database, lines: Lines, bodies: Bodies, reading: Reading, observer: Observer
+    ) -> None:
         self._database = database
         self._lines = lines
         self._bodies = bodies
         self._reading = reading
+        self._observer = observer
         self._newest: OrderedDict[tuple[str, bytes], int] = OrderedDict()
         self._queues: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
 
@@ -220,6 +224,7 @@ class Writing:
                     return None
                 look_up = look_up or "claims" in conflict.fields
                 self._newest.pop((scope.key, spot.thread), None)
+                self._observer.append_retried()
                 await _backoff(attempt)
             except DocumentTooLargeError:
                 raise ResponseTooLargeError(write.response_id, DOCUMENT_BYTES) from None

@@ -1,0 +1,169 @@
+"""How many calls are taken at one time, and whose turn it is.
+
+A call that is let in either runs or waits for a place to run in. Places are few (calls that run side by side
+share a processor, so more of them only make each slower) and go round the namespaces that wait, one call of
+each in turn. Most of them are open to one namespace, never all: a namespace that floods the service finds
+itself waiting for itself, and another one is let through. What is too much is refused with the time at which
+it may come back.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+from turnstore_service.rpc.errors import too_many_calls, waited_too_long
+
+SHARE_OF_ONE = 0.75
+"""The part of the places that one namespace may take. The rest is free for the others even while its calls are
+slow, and three quarters of the database's calls keep it as busy as all of them."""
+
+RETURN_SPACING_SECONDS = 0.01
+"""Between the times that refused calls of a namespace are told to come back at. Refusing takes a fraction of a
+millisecond, so however many callers there are, their returning costs a few percent of a processor."""
+SHORTEST_RETURN_SECONDS = 0.05
+LONGEST_RETURN_SECONDS = 10.0
+"""A caller who is told longer would rather give up: the deadlines of most are shorter."""
+
+
+class _Line:
+    """The calls of one namespace. It lasts as long as there are any, so callers cannot make memory grow."""
+
+    __slots__ = ("in_turns", "inside", "next_return", "running", "waiting")
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self.running = 0
+        self.waiting: deque[asyncio.Future[None]] = deque()
+        self.in_turns = False
+        self.next_return = 0.0
+
+
+class CallLimits:
+    """Lets calls in, in one event loop."""
+
+    def __init__(
+        self,
+        most: int,
+        most_of_one: int,
+        places: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nobody is in yet.
+
+        Args:
+            most: Calls in all, running and waiting.
+            most_of_one: Calls of one namespace.
+            places: Calls that run at one time.
+            clock: Tells seconds.
+        """
+        self._most = most
+        self._most_of_one = most_of_one
+        self._places = min(places, most)
+        self._places_of_one = max(1, int(self._places * SHARE_OF_ONE))
+        self._clock = clock
+        self._lines: dict[str, _Line] = {}
+        # Namespaces that wait and may run one more, in the order of their turns.
+        self._turns: deque[_Line] = deque()
+        self.inside = 0
+        """Calls that were let in and are not done."""
+        self.running = 0
+        """Calls that run."""
+
+    async def enter(self, namespace: str, seconds: float) -> None:
+        """Returns when the call may run; `leave` has to follow.
+
+        Args:
+            namespace: Whose call it is.
+            seconds: How long it may wait.
+
+        Raises:
+            ApiError: RESOURCE_EXHAUSTED when there are too many calls; DEADLINE_EXCEEDED after `seconds`.
+        """
+        line = self._lines.get(namespace)
+        if line is None:
+            line = _Line()
+        if line.inside >= self._most_of_one:
+            raise too_many_calls(self._return_seconds(line), self._most_of_one)
+        if self.inside >= self._most:
+            self._make_room(line)
+        if not line.inside:
+            self._lines[namespace] = line
+        line.inside += 1
+        self.inside += 1
+        # While a place is free, whoever waits has all that one namespace may have.
+        if self.running < self._places and line.running < self._places_of_one:
+            line.running += 1
+            self.running += 1
+            return
+        await self._wait(namespace, line, seconds)
+
+    def leave(self, namespace: str) -> None:
+        """The call is done: its place goes to the next."""
+        line = self._lines[namespace]
+        line.running -= 1
+        self.running -= 1
+        self._count_out(namespace, line)
+        self._queue(line)
+        self._give_places()
+
+    async def _wait(self, namespace: str, line: _Line, seconds: float) -> None:
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        line.waiting.append(place)
+        self._queue(line)
+        try:
+            async with asyncio.timeout(seconds):
+                await place
+        except (asyncio.CancelledError, TimeoutError) as error:
+            if place in line.waiting:
+                line.waiting.remove(place)
+            if place.cancelled():
+                self._count_out(namespace, line)
+            elif place.exception() is None:  # the place came at the last moment
+                self.leave(namespace)
+            if isinstance(error, TimeoutError):
+                raise waited_too_long() from None
+            raise
+
+    def _queue(self, line: _Line) -> None:
+        if line.waiting and not line.in_turns and line.running < self._places_of_one:
+            line.in_turns = True
+            self._turns.append(line)
+
+    def _give_places(self) -> None:
+        while self._turns and self.running < self._places:
+            line = self._turns.popleft()
+            line.in_turns = False
+            while line.waiting:
+                place = line.waiting.popleft()
+                if not place.done():  # else its caller has just gone away
+                    place.set_result(None)
+                    line.running += 1
+                    self.running += 1
+                    break
+            self._queue(line)
+
+    def _make_room(self, line: _Line) -> None:
+        """Refuses the newest call of the namespace with the most waiting ones, or else the one that comes."""
+        longest = max(self._lines.values(), key=lambda other: len(other.waiting))
+        if len(longest.waiting) <= len(line.waiting) + 1:
+            raise too_many_calls(self._return_seconds(line), self._most)
+        place = longest.waiting.pop()
+        if place.done():  # its caller has just gone away, and it will count itself out
+            raise too_many_calls(self._return_seconds(line), self._most)
+        longest.inside -= 1  # not its last: others wait
+        self.inside -= 1
+        place.set_exception(too_many_calls(self._return_seconds(longest), self._most))
+
+    def _count_out(self, namespace: str, line: _Line) -> None:
+        line.inside -= 1
+        self.inside -= 1
+        if not line.inside:
+            del self._lines[namespace]
+
+    def _return_seconds(self, line: _Line) -> float:
+        """When a refused call may come back. Each is given a time of its own, so they do not all come at once."""
+        now = self._clock()
+        earliest = max(line.next_return + RETURN_SPACING_SECONDS, now + SHORTEST_RETURN_SECONDS)
+        line.next_return = min(earliest, now + LONGEST_RETURN_SECONDS)
+        return line.next_return - now
