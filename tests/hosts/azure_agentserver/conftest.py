@@ -3,8 +3,11 @@
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
+import pymongo
 import pytest
+from pymongo.database import Database
 
 from tests.database import drop_database
 from tests.service_process import ServiceProcess, run_command
@@ -62,3 +65,10 @@ def state_of_hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     root = tmp_path / "agentserver"
     monkeypatch.setenv("AGENTSERVER_STATE_ROOT", str(root))
     return root
+
+
+@pytest.fixture
+def database(service: ServiceProcess) -> Iterator[Database[dict[str, Any]]]:
+    """The service's database."""
+    with pymongo.MongoClient[dict[str, Any]](service.settings["TURNSTORE_MONGODB_URI"]) as mongo:
+        yield mongo[service.settings["TURNSTORE_MONGODB_DATABASE"]]

@@ -1,24 +1,14 @@
 """A host hands over a list of all earlier items with each turn. What is stored of a turn must not grow with it."""
 
-from collections.abc import Iterator
 from typing import Any
 
-import pymongo
 import pytest
 from pymongo.database import Database
 
 from tests.hosts.azure_agentserver.agent_host import Agent, host_of, running
-from tests.service_process import ServiceProcess
 from turnstore.adapters.azure_agentserver import TurnstoreResponseProvider
 
 TURNS = 1_000
-
-
-@pytest.fixture
-def database(service: ServiceProcess) -> Iterator[Database[dict[str, Any]]]:
-    """The service's database."""
-    with pymongo.MongoClient[dict[str, Any]](service.settings["TURNSTORE_MONGODB_URI"]) as mongo:
-        yield mongo[service.settings["TURNSTORE_MONGODB_DATABASE"]]
 
 
 def stored_bytes(database: Database[dict[str, Any]]) -> dict[str, int]:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from azure.ai.agentserver.responses import ResponseProviderProtocol
 from azure.ai.agentserver.responses.store import ResponseAlreadyExistsError
+from pymongo.database import Database
 
 from tests.hosts.azure_agentserver.envelopes import answer, envelope, question, user
 from tests.service_process import ServiceProcess
-from turnstore import MODEL_SAFE, AsyncHistoryClient, ResponseStatus
+from turnstore import MODEL_SAFE, AsyncHistoryClient, NotFoundError, Response, ResponseStatus
 from turnstore.adapters.azure_agentserver import TurnstoreResponseProvider
 
 Provider = TurnstoreResponseProvider
@@ -102,8 +103,6 @@ async def test_what_no_json_can_say_is_refused(provider: Provider) -> None:
 async def test_a_response_of_another_client_has_an_envelope_too(
     provider: Provider, client: AsyncHistoryClient
 ) -> None:
-    from turnstore import Response
-
     await client.store_response(Response("r", "incomplete", output_items=[answer("a")]))
     assert await provider.get_response("r") == envelope("r", "incomplete", answer("a"))
 
@@ -323,6 +322,15 @@ async def test_a_list_that_a_limit_cut_stands_for_the_whole_line(provider: Provi
         "second-q",
         "second-a",
     ]
+
+
+async def test_a_list_of_two_lines_is_no_parent_s(provider: Provider, client: AsyncHistoryClient) -> None:
+    await _answered(provider, "first")
+    await _answered(provider, "talk", conversation="c")
+    history = await provider.get_history_item_ids("first", "c", -1)
+    await _answered(provider, "second", history)
+    assert (await client.get_response("second")).previous_response_id == ""
+    assert await provider.get_history_item_ids("second", None, -1) == [*history, "second-q", "second-a"]
 
 
 async def test_an_empty_list_has_a_parent_as_well(provider: Provider, client: AsyncHistoryClient) -> None:
@@ -576,6 +584,18 @@ async def test_the_end_of_a_turn_is_written_on_what_is_there_now(
     await provider.update_response(envelope("r", end))
     stored = await client.get_response("r")
     assert (stored.status, stored.exclude_from_replay) == (ResponseStatus(end), True)
+
+
+async def test_the_end_of_a_turn_of_which_nothing_is_left_creates_nothing(
+    provider: Provider, client: AsyncHistoryClient, database: Database[dict[str, Any]], namespace: str
+) -> None:
+    """Some time after a user's data was erased, the service does not know any more that there was a response."""
+    await provider.create_response(envelope(namespace, "in_progress"), None, None)
+    assert database["responses"].delete_many({"id": namespace}).deleted_count == 1
+    with pytest.raises(KeyError):
+        await provider.update_response(envelope(namespace, "completed"))
+    with pytest.raises(NotFoundError):
+        await client.get_response(namespace)
 
 
 async def test_the_same_update_twice_is_one(provider: Provider, client: AsyncHistoryClient) -> None:
