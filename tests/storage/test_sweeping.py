@@ -24,6 +24,7 @@ async def test_bodies_of_a_crashed_write_are_removed_when_they_are_old(
 ) -> None:
     def chunk(age: timedelta) -> dict[str, Any]:
         return {
+            "scope": "scope",
             "token": ObjectId().binary,
             "part": 0,
             "index": 0,

@@ -50,7 +50,11 @@ def configure_logging(
     if form == "json":
         renderer = structlog.processors.JSONRenderer(serializer=_json)
     else:
-        renderer = structlog.dev.ConsoleRenderer(colors=stream.isatty())
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=stream.isatty(),
+            # The renderer's own choice shows local variables, and with them what people said to their agents.
+            exception_formatter=structlog.dev.plain_traceback,
+        )
     shared: list[structlog.typing.Processor] = [
         _add_request_id,
         structlog.processors.add_log_level,

@@ -41,7 +41,6 @@ metrics their names, so that dashboards and alerts made for it work."""
 CODE_NAMES[grpc.StatusCode.CANCELLED] = "Canceled"
 
 DATABASE_OPERATIONS = (
-    "aggregate",
     "command",
     "delete",
     "find",

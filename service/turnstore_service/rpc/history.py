@@ -222,25 +222,16 @@ async def _input_page(
     if not cursor.is_first:
         digest = history.digest()
         cursor.check(digest)
-    if request.order != replay_pb2.LIST_ORDER_ASC:
-        entries.reverse()
-    begin, end = _between(entries, request.after, request.before)
+    listed = entries if request.order == replay_pb2.LIST_ORDER_ASC else entries[::-1]
+    begin, end = _between(listed, request.after, request.before)
     if cursor.numbers:
         begin = max(begin, cursor.numbers[0])
-    wanted = entries[begin : min(end, begin + size)]
+    wanted = listed[begin : min(end, begin + size)]
     reply = rpc.ListInputItemsResponse()
     begin += await _take_items(backend, history, wanted, pages.Page(backend.page_bytes), reply.items)
     if begin < end:
-        reply.next_page_token = cursor.next((begin,), digest or _digest_in_order(history, request))
+        reply.next_page_token = cursor.next((begin,), digest or history.digest())
     return reply
-
-
-def _digest_in_order(history: History, request: rpc.ListInputItemsRequest) -> bytes:
-    """The digest of what is listed, in replay order whatever order was asked for."""
-    if request.order == replay_pb2.LIST_ORDER_ASC:
-        return history.digest()
-    history.entries = list(reversed(history.entries))
-    return history.digest()
 
 
 def _between(entries: Sequence[Entry], after: str, before: str) -> tuple[int, int]:

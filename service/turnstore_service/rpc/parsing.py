@@ -1,6 +1,7 @@
 """Requests as checked values. Every input is hostile: what cannot be taken is refused with its field's name."""
 
 import hashlib
+import re
 import uuid
 from collections.abc import Iterable, Sequence
 
@@ -28,6 +29,7 @@ from turnstore_service.replay.values import (
 from turnstore_service.rpc.errors import invalid, unimplemented
 from turnstore_service.storage.values import Items, ResponseFault, Scope, Write
 
+_UUID = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 MAX_ITEM_BYTES = 16 * 1024 * 1024
 """JSON of one item. Contract."""
 MAX_ITEMS = 10_000
@@ -125,12 +127,9 @@ def _snapshot(request: rpc.StoreResponseRequest, has_parent: bool) -> Sequence[s
 
 
 def _request_id(text: str) -> bytes:
-    if not text:
-        return b""
-    try:
-        return uuid.UUID(text).bytes
-    except ValueError:
-        raise invalid("request_id", "is no UUID") from None
+    if text and not _UUID.fullmatch(text):
+        raise invalid("request_id", "is no UUID: 8-4-4-4-12 hexadecimal digits")
+    return uuid.UUID(text).bytes if text else b""
 
 
 def _payload(text: str) -> str:

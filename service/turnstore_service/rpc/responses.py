@@ -37,14 +37,19 @@ async def get_response(
         if cursor.numbers and cursor.numbers[0] != stored.revision:
             break
         try:
-            return await _response_page(backend, stored, texts, payload, cursor)
+            return await _response_page(backend, scope, stored, texts, payload, cursor)
         except ChangedError:
             continue
     raise history_changed()
 
 
 async def _response_page(
-    backend: Backend, stored: StoredResponse, texts: Texts, payload: str | None, cursor: pages.Cursor
+    backend: Backend,
+    scope: Scope,
+    stored: StoredResponse,
+    texts: Texts,
+    payload: str | None,
+    cursor: pages.Cursor,
 ) -> rpc.GetResponseResponse:
     """The part of a response that begins at a position: the payload is at 0, the items follow."""
     reading = backend.store.reading
@@ -56,7 +61,7 @@ async def _response_page(
     reply = rpc.GetResponseResponse(response=rendering.response(stored))
     page = pages.Page(backend.page_bytes)
     if not begin:
-        reply.response.payload_json = await reading.payload(stored) if payload is None else payload
+        reply.response.payload_json = await reading.payload(scope, stored) if payload is None else payload
         if reply.response.payload_json:
             page.takes(len(reply.response.payload_json.encode()))
         begin = 1

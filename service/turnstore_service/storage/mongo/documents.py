@@ -11,13 +11,13 @@ read of ids leaves the bodies in the database.
 | `root` | the thread from which its thread branched first |
 | `replay_place` | the place again, in documents that replay has to look at; absent from failed ones |
 | `input`, `output` | columns of heads |
-| `input_json`, `output_json` | JSON texts; null where the body is in the collection of bodies |
+| `input_json`, `output_json` | JSON texts |
 | `input_large`, `output_large` | the same for parts that are too large to be read along with heads |
 | `claims` | hashes of item ids, unique within a root: a second holder of an id meets the first |
 | `repeated` | its item ids that another response of the same root was seen to hold |
 | `content`, `input_content` | digests of what a client sets, to tell a write that changes nothing |
 | `input_size`, `output_size`, `payload_size` | bytes of the JSON that stands in the document |
-| `input_side`, `output_side`, `payload_side` | under which token the collection of bodies holds the rest |
+| `input_side`, `output_side`, `payload_side` | the token of a part that is in the collection of bodies |
 | `deleted` | true in what stays of a deleted response: id, place, snapshot |
 """
 

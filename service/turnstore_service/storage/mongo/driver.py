@@ -22,6 +22,7 @@ os.environ.setdefault("MOTOR_MAX_WORKERS", str(MAX_CALLS))  # read by Motor when
 import pymongo  # noqa: E402
 from bson import errors as bson_errors  # noqa: E402
 from bson.codec_options import CodecOptions  # noqa: E402
+from bson.errors import BSONError  # noqa: E402
 from motor.motor_asyncio import AsyncIOMotorClient  # noqa: E402
 from pymongo import errors as driver_errors  # noqa: E402
 from pymongo.read_preferences import ReadPreference  # noqa: E402
@@ -129,6 +130,8 @@ class Database:
         except (driver_errors.PyMongoError, bson_errors.BSONError) as error:
             translated, outcome = _translate(error)
             raise translated from error
+        except BSONError as error:  # the driver's own, before it asks the server
+            raise _untransferable(error) from error
         finally:
             if entered is not None:  # else the caller went away while it waited for its turn
                 self._observer.database_call(operation, outcome, time.monotonic() - entered, entered - began)
@@ -210,12 +213,6 @@ class Database:
         async with self._call("delete"):
             return int((await self._database[collection].delete_many(query)).deleted_count)
 
-    async def aggregate(self, collection: str, pipeline: Sequence[Mapping[str, Any]]) -> list[Document]:
-        """The results of a pipeline."""
-        async with self._call("aggregate"):
-            documents: list[Document] = await self._database[collection].aggregate(pipeline).to_list(None)
-            return documents
-
     async def indexes(self, collection: str) -> list[Document]:
         """The indexes of a collection; none for one that does not exist."""
         async with self._call("list_indexes"):
@@ -225,6 +222,12 @@ class Database:
         """Runs a database command."""
         async with self._call("command"):
             return dict(await self._database.command(name, value, codec_options=_CODEC, **arguments))
+
+
+def _untransferable(error: BSONError) -> StoreError:
+    if isinstance(error, driver_errors.DocumentTooLarge):
+        return DocumentTooLargeError("the document is too large")
+    return StoreBrokenError("a document cannot be encoded")
 
 
 def _remaining(ends: float) -> float:

@@ -52,6 +52,7 @@ _CONTENT = dict.fromkeys(
 _SNAPSHOT = dict.fromkeys(("snapshot", "replay_place", "repeated"), "")
 """What it keeps when it alone is deleted, and loses when its whole line is."""
 _COUNTED = {
+    "scope": 1,
     "root": 1,
     "revision": 1,
     "deleted": 1,
@@ -88,7 +89,7 @@ class Erasing:
                 raise ResponseNotFoundError(response_id)
             await self._tell_tree(scope, document["root"])
             if await self._erase(document):
-                await self._bodies.remove(side_tokens(document))
+                await self._bodies.remove(scope.key, side_tokens(document))
                 return Receipt(1, document["items"])
         raise StoreUnavailableError("too many writers of one response")
 
@@ -155,11 +156,9 @@ class Erasing:
                 {"_id": {"$in": [document["_id"] for document in batch]}, "deleted": True},
                 {"$set": {"erase_time": erase_time}, "$unset": gone},
             )
-            await self._database.update_many(
-                RESPONSES,
-                {"_id": {"$in": [document["_id"] for document in batch]}, "place": {"$exists": False}},
-                {"$set": {"erase_time": erase_time}},
-            )
+        # The documents that tell trees of their losses were written while this went on.
+        told = {"_id": {"$gte": f"{scope.key}\n\n", "$lt": f"{scope.key}\n\v"}}
+        await self._database.update_many(RESPONSES, told, {"$set": {"erase_time": erase_time}})
         await self._database.update_many(PATHS, {"scope": scope.key}, {"$set": {"erase_time": erase_time}})
         return receipt
 
@@ -172,7 +171,7 @@ class Erasing:
             current: Document | None = document
             while current is not None and not current.get("deleted"):
                 if await self._erase(current, also, fields):
-                    await self._bodies.remove(side_tokens(current))
+                    await self._bodies.remove(current["scope"], side_tokens(current))
                     responses += 1
                     items += current["items"]
                     break
@@ -209,7 +208,8 @@ class Erasing:
             "deleted": {"$exists": False},
             "repeated": document.get("repeated", {"$exists": False}),
         }
-        return bool(await self._database.update_one(RESPONSES, query, {"$set": change, "$unset": unset}))
+        change = {"$set": change, "$unset": unset, "$inc": {"revision": 1}}
+        return bool(await self._database.update_one(RESPONSES, query, change))
 
     async def _tell_tree(self, scope: Scope, root: bytes) -> None:
         """Notes that a tree of threads has lost a response, where every read of it looks."""

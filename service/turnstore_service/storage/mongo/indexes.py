@@ -96,7 +96,7 @@ INDEXES = (
     Index(
         BODIES,
         "token",
-        {"token": 1, "part": 1, "index": 1, "chunk": 1},
+        {"scope": 1, "token": 1, "part": 1, "index": 1, "chunk": 1},
         "the bodies of one write, in order",
         {"unique": True},
     ),

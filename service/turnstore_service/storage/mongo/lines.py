@@ -140,7 +140,8 @@ class Lines:
             grown = await self._database.find_and_update(
                 PATHS,
                 {"_id": block_id, "length": length},
-                {"$push": {"pairs": _pack(*pair)}, "$inc": {"length": 1}},
+                # A path that goes on is no longer to be erased with the data that its user had before.
+                {"$push": {"pairs": _pack(*pair)}, "$inc": {"length": 1}, "$unset": {"erase_time": ""}},
                 {"_id": 1},
             )
             if grown is not None:

@@ -329,17 +329,16 @@ class Reading:
         payload = None if document.get("payload_side") else document.get("payload") or ""
         return stored, _texts_of((document,)), payload
 
-    async def payload(self, stored: StoredResponse) -> str:
+    async def payload(self, scope: Scope, stored: StoredResponse) -> str:
         """A payload that is kept outside of the document. Raises ChangedError, DataMissingError."""
-        document = await self._database.find_one(
-            RESPONSES, {"_id": stored.key}, {"payload_side": 1, "revision": 1}
-        )
+        projection = {"payload_side": 1, "revision": 1}
+        document = await self._database.find_one(RESPONSES, {"_id": stored.key}, projection)
         if document is None or document["revision"] != stored.revision:
             raise ChangedError
-        text = await self._bodies.read(document["payload_side"], PAYLOAD, 0)
-        if text is None:
+        pack = await self._bodies.read(scope.key, document["payload_side"], PAYLOAD, 0)
+        if 0 not in pack:
             raise DataMissingError(stored.response_id)
-        return text
+        return pack[0]
 
     async def bodies(self, refs: Sequence[BodyRef], revisions: Mapping[str, int], most_bytes: int) -> Texts:
         """The JSON of items, in order, until `most_bytes` are gathered (at least one, where any is asked for).
@@ -358,50 +357,65 @@ class Reading:
                 for document in await self._database.find(RESPONSES, query, documents.BODIES_ALONE)
             }
             wanted = set(batch)
-            large: Document | None = None
+            large = _Large()
             for ref in (ref for ref in refs if ref.key in wanted):
                 document = small.get(ref.key)
-                if document is not None and f"{_NAME[ref.part]}_json" not in document:
-                    if large is None or large["_id"] != ref.key:
-                        large = await self._large(ref.key)
-                    document = large
-                if document is None or document["revision"] != revisions[ref.key]:
+                if document is None:
                     raise ChangedError
-                text = await self._body(document, ref)
+                if f"{_NAME[ref.part]}_json" not in document:
+                    document = await self._large_part(ref, large)
+                if document["revision"] != revisions[ref.key]:
+                    raise ChangedError
+                text = await self._text(document, ref, large)
                 found.add(ref, text)
                 gathered += len(text)
                 if gathered >= most_bytes:
                     return found
         return found
 
-    async def _large(self, key: str) -> Document | None:
-        return await self._database.find_one(RESPONSES, {"_id": key, "deleted": {"$ne": True}}, _ALL_BODIES)
-
-    async def _body(self, document: Document, ref: BodyRef) -> str:
-        name = _NAME[ref.part]
-        text = document[f"{name}_large" if f"{name}_large" in document else f"{name}_json"][ref.position]
-        if text is None:
-            token = document.get(f"{name}_side")
-            text = await self._bodies.read(token, int(ref.part), ref.position) if token else None
-        if text is None:
-            now = await self._database.find_one(RESPONSES, {"_id": ref.key}, {"revision": 1})
-            if now is None or now["revision"] != document["revision"]:
+    async def _large_part(self, ref: BodyRef, large: "_Large") -> Document:
+        """The document of a response with one of its parts; the last one is kept at hand."""
+        if (large.key, large.part) != (ref.key, ref.part):
+            name = _NAME[ref.part]
+            projection = {"id": 1, "scope": 1, "revision": 1, f"{name}_large": 1, f"{name}_side": 1}
+            document = await self._database.find_one(
+                RESPONSES, {"_id": ref.key, "deleted": {"$ne": True}}, projection
+            )
+            if document is None:
                 raise ChangedError
-            raise DataMissingError(document["id"])
-        return str(text)
+            large.key, large.part, large.document, large.pack = ref.key, ref.part, document, {}
+        return large.document
+
+    async def _text(self, document: Document, ref: BodyRef, large: "_Large") -> str:
+        name = _NAME[ref.part]
+        for field in (f"{name}_json", f"{name}_large"):
+            if field in document:
+                return str(document[field][ref.position])
+        if ref.position not in large.pack:
+            token = document[f"{name}_side"]
+            large.pack = await self._bodies.read(document["scope"], token, int(ref.part), ref.position)
+        text = large.pack.get(ref.position)
+        if text is not None:
+            return text
+        now = await self._database.find_one(RESPONSES, {"_id": ref.key}, {"revision": 1})
+        if now is None or now["revision"] != document["revision"]:
+            raise ChangedError
+        raise DataMissingError(document["id"])
+
+
+class _Large:
+    """The large part that was read last, and the pack of it."""
+
+    __slots__ = ("document", "key", "pack", "part")
+
+    def __init__(self) -> None:
+        self.key = ""
+        self.part = Part.SNAPSHOT
+        self.document: Document = {}
+        self.pack: Mapping[int, str] = {}
 
 
 _NAME = {Part.INPUT: "input", Part.OUTPUT: "output"}
-_ALL_BODIES = {
-    "id": 1,
-    "revision": 1,
-    "input_json": 1,
-    "output_json": 1,
-    "input_large": 1,
-    "output_large": 1,
-    "input_side": 1,
-    "output_side": 1,
-}
 _RESPONSE = {
     **documents.WITH_BODIES,
     "conversation_id": 1,

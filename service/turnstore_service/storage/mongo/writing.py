@@ -55,6 +55,9 @@ _CACHED_PLACES = 10_000
 _FAST_OUTPUT_ITEMS = 200
 """Output items up to which an update is sent blind; $addToSet compares each with each."""
 
+_REFUSED = (ParentNotFoundError, DuplicateItemError, ResponseTooLargeError)
+"""Errors after which a write has certainly not been done; after any other it may have been."""
+
 _EXISTING = {
     "deleted": 1,
     "status": 1,
@@ -85,6 +88,9 @@ _EXISTING = {
 }
 _WRITTEN = {
     "id": 1,
+    "input_side": 1,
+    "output_side": 1,
+    "payload_side": 1,
     "status": 1,
     "revision": 1,
     "place": 1,
@@ -172,9 +178,11 @@ class Writing:
         try:
             async with self._turn_at(scope, write.conversation_id):
                 stored = await self._insert(scope, write, document, looked=looked or tombstone is not None)
-        finally:
-            if stored is None:
-                await self._bodies.remove(side_tokens(document))
+        except _REFUSED:
+            await self._bodies.remove(scope.key, side_tokens(document))
+            raise
+        if stored is None:
+            await self._bodies.remove(scope.key, side_tokens(document))
         return stored
 
     @asynccontextmanager
@@ -410,19 +418,17 @@ class Writing:
             documents.contributes(write.status, excluded),
             [*input_ids, *(head.id for head in write.output.heads)],
         )
-        changed = None
         try:
             changed = await self._database.find_and_update(RESPONSES, _as_read(existing), change, _WRITTEN)
         except DuplicateKeyError:
-            pass  # another writer claimed one of the ids meanwhile
+            changed = None  # another writer claimed one of the ids meanwhile
         except DocumentTooLargeError:
+            await self._bodies.remove(scope.key, side_tokens(staged))
             raise ResponseTooLargeError(write.response_id, DOCUMENT_BYTES) from None
-        finally:
-            if changed is None:
-                await self._bodies.remove(side_tokens(staged))
         if changed is None:
+            await self._bodies.remove(scope.key, side_tokens(staged))
             return None
-        await self._bodies.remove(side_tokens(existing) - side_tokens(changed))
+        await self._bodies.remove(scope.key, side_tokens(existing) - side_tokens(changed))
         return documents.stored_of(changed)
 
     async def _change(

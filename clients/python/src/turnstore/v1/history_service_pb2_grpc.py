@@ -208,7 +208,8 @@ class HistoryServiceServicer(object):
     def ListInputItems(self, request, context):
         """Lists the input items of a response, failed ones included.
 
-        Errors: NOT_FOUND (RESPONSE_NOT_FOUND).
+        Errors: NOT_FOUND (RESPONSE_NOT_FOUND); ABORTED (HISTORY_CHANGED) for a further page when what is listed
+        has changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

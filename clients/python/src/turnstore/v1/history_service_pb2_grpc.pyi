@@ -94,7 +94,8 @@ class HistoryServiceStub:
     ]
     """Lists the input items of a response, failed ones included.
 
-    Errors: NOT_FOUND (RESPONSE_NOT_FOUND).
+    Errors: NOT_FOUND (RESPONSE_NOT_FOUND); ABORTED (HISTORY_CHANGED) for a further page when what is listed
+    has changed.
     """
 
     BatchGetItems: grpc.UnaryUnaryMultiCallable[
@@ -288,7 +289,8 @@ class HistoryServiceAsyncStub:
     ]
     """Lists the input items of a response, failed ones included.
 
-    Errors: NOT_FOUND (RESPONSE_NOT_FOUND).
+    Errors: NOT_FOUND (RESPONSE_NOT_FOUND); ABORTED (HISTORY_CHANGED) for a further page when what is listed
+    has changed.
     """
 
     BatchGetItems: grpc.aio.UnaryUnaryMultiCallable[
@@ -494,7 +496,8 @@ class HistoryServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[turnstore.v1.history_service_pb2.ListInputItemsResponse, collections.abc.Awaitable[turnstore.v1.history_service_pb2.ListInputItemsResponse]]:
         """Lists the input items of a response, failed ones included.
 
-        Errors: NOT_FOUND (RESPONSE_NOT_FOUND).
+        Errors: NOT_FOUND (RESPONSE_NOT_FOUND); ABORTED (HISTORY_CHANGED) for a further page when what is listed
+        has changed.
         """
 
     @abc.abstractmethod
