@@ -404,8 +404,7 @@ class Model:
         if new_input:
             conversation_id = record.conversation_id
             line = scope.conversation(conversation_id) if conversation_id else scope.line_to(record)
-            others = [other for other in line if other is not record]
-            _check_duplicates(scope, others, inputs, duplicate_items)
+            _check_duplicates(scope, line, inputs, duplicate_items, record)
         record.status, record.inputs, record.outputs = status, inputs, outputs
         record.payload_json, record.error, record.excluded = payload_json, error, excluded
         record.revision += 1
@@ -854,12 +853,18 @@ def _exclusions(
 
 
 def _check_duplicates(
-    scope: _Scope, line: list[_Record], inputs: tuple[_Body, ...], duplicate_items: str
+    scope: _Scope,
+    line: list[_Record],
+    inputs: tuple[_Body, ...],
+    duplicate_items: str,
+    writing: _Record | None = None,
 ) -> None:
+    """Refuses ids that stand in the history of the line, put there by another response than the writing one."""
     if duplicate_items == "KEEP_FIRST":
         return
     entries, _ = _contributions(scope, [_OnLine(record) for record in line], AS_STORED)
-    standing = {entry.id for entry in entries if not entry.reason}
+    _keep_first_places(entries)
+    standing = {entry.id for entry in entries if not entry.reason and line[entry.turn] is not writing}
     repeated = [item_id for item_id in dict.fromkeys(_ids(inputs)) if item_id in standing]
     if repeated:
         raise RefusedError(

@@ -408,48 +408,22 @@ class _Labels:
 
 
 class _Side:
-    """One of the two drivers, with its answers in a form that can be compared."""
+    """One of the two drivers, with item ids and refusals in a form that can be compared."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._labels = _Labels()
-        self._texts: set[str] = set()
 
     async def answer(self, call: Call) -> Any:
-        for part in ("input_items", "output_items"):
-            self._texts.update(call.arguments.get("response", {}).get(part, ()))
         try:
             answer = await getattr(self._driver, call.method)(call.user, **call.arguments)
         except RefusedError as refused:
             return _comparable_refusal(refused)
+        except AssertionError as broken:
+            return ("breaks what holds for every answer", str(broken))
         if isinstance(answer, Stored):
             self._labels.learn(call, answer)
-        answer = self._labels.put(answer)
-        return self._comparable_history(answer) if isinstance(answer, History) else answer
-
-    def _comparable_history(self, history: History) -> Any:
-        # A message that has lost its empty parts is the one JSON that is not the text given: its spelling is
-        # free, its value is not.
-        items = [
-            item
-            if not item.json or item.json in self._texts
-            else replace(item, json=f"re-encoded {json.dumps(json.loads(item.json), sort_keys=True)}")
-            for item in history.items
-        ]
-        # The order of the turns is laid down, but neither that of the reasons within a turn nor the status of
-        # a deleted turn.
-        turns = [name for name, _ in itertools.groupby(one.response_id for one in history.exclusions)]
-        exclusions = sorted(
-            (one.response_id, one.reason, "" if one.reason == "DELETED" else one.status, one.item_ids)
-            for one in history.exclusions
-        )
-        return {
-            "items": items,
-            "turns explained": turns,
-            "exclusions": exclusions,
-            "ancestor_deleted": history.ancestor_deleted,
-            "truncated": history.truncated,
-        }
+        return self._labels.put(answer)
 
 
 def _comparable_refusal(refused: RefusedError) -> Any:
@@ -460,11 +434,48 @@ def _comparable_refusal(refused: RefusedError) -> Any:
     return ("refused", refused.code, refused.reason, told)
 
 
+def _comparable_history(history: History, re_encoded: set[int]) -> Any:
+    items = [
+        replace(item, json=json.dumps(json.loads(item.json), sort_keys=True))
+        if number in re_encoded and item.json
+        else item
+        for number, item in enumerate(history.items)
+    ]
+    # The order of the turns is laid down, but neither that of the reasons within a turn nor the status of a
+    # deleted turn.
+    turns = [name for name, _ in itertools.groupby(one.response_id for one in history.exclusions)]
+    exclusions = sorted(
+        (one.response_id, one.reason, "" if one.reason == "DELETED" else one.status, one.item_ids)
+        for one in history.exclusions
+    )
+    return {
+        "items": items,
+        "turns explained": turns,
+        "exclusions": exclusions,
+        "ancestor_deleted": history.ancestor_deleted,
+        "truncated": history.truncated,
+    }
+
+
+def _comparable(expected: Any, actual: Any, texts: set[str]) -> tuple[Any, Any]:
+    if not isinstance(expected, History) or not isinstance(actual, History):
+        return expected, actual
+    # A message that has lost its empty parts is the one JSON that is not the text given: its spelling is free,
+    # its value is not. The model spells it as no text of a sequence is spelt.
+    re_encoded = {
+        number for number, item in enumerate(expected.items) if item.json and item.json not in texts
+    }
+    return _comparable_history(expected, re_encoded), _comparable_history(actual, re_encoded)
+
+
 async def difference(calls: Sequence[Call], driver: Driver) -> str:
     """The first answer in which the driver differs from the model, in words; empty when there is none."""
     model, other = _Side(ModelDriver(Model())), _Side(driver)
+    texts: set[str] = set()
     for number, call in enumerate(calls):
-        expected, actual = await model.answer(call), await other.answer(call)
+        for part in ("input_items", "output_items"):
+            texts.update(call.arguments.get("response", {}).get(part, ()))
+        expected, actual = _comparable(await model.answer(call), await other.answer(call), texts)
         if actual != expected:
             return f"call {number}: {call}\n    model:   {expected}\n    service: {actual}"
     return ""
