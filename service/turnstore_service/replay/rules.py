@@ -16,7 +16,6 @@ asks for; the answer is then the same as with the whole line.
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 from turnstore_service.replay.items import pairing
@@ -76,14 +75,20 @@ def gather(turns: Sequence[Turn], policy: Policy, holders: Holders) -> list[Entr
     """
     entries: list[Entry] = []
     seen: set[str] = set()
+    treatments: dict[tuple[Status, bool, bool], Mapping[Part, _Treated]] = {}
     for number, turn in enumerate(turns):
         if turn.snapshot:
             for entry in _snapshot_entries(number, turn, policy, holders):
                 if entry.reason is None:
                     entry.reason = _repeats(entry.head.id, seen)
                 entries.append(entry)
-        treated = _treatment(turn.status, turn.excluded, turn.deleted, policy)
+        kind = turn.status, turn.excluded, turn.deleted
+        treated = treatments.get(kind)
+        if treated is None:
+            treated = treatments[kind] = _treatment(*kind, policy)
         for part, heads in ((Part.INPUT, turn.input), (Part.OUTPUT, turn.output)):
+            if not heads:
+                continue
             left, partial, sanitized = treated[part]
             for index, head in enumerate(heads):
                 reason = _repeats(head.id, seen) if left is None else left
@@ -101,7 +106,6 @@ class _Treated(NamedTuple):
     sanitized: bool
 
 
-@lru_cache(maxsize=1024)
 def _treatment(status: Status, excluded: bool, deleted: bool, policy: Policy) -> Mapping[Part, _Treated]:
     """How the items of such a turn are treated, by part."""
     return {

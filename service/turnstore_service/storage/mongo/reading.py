@@ -145,7 +145,7 @@ class Reading:
                 break
             limit = min(count - len(found), TURNS_AT_ONCE)
             batch = await self._newest(line, segments, limit, projection, everything, ask_deleted)
-            if ask_deleted and not everything and batch and batch[0]["replay_place"] == DELETED_PLACE:
+            if ask_deleted and not everything and batch and "place" not in batch[0]:
                 deleted = True
                 del batch[0]
             ask_deleted = ask_deleted and everything
@@ -233,7 +233,7 @@ class Reading:
             fields.setdefault(field, []).append(value)
         ends = {segment.thread: segment for segment in await self._lines.lay_out(line)}
         found: dict[str, tuple[int, Turn, int]] = {}
-        projection = dict(documents.HEADS)
+        projection = {**documents.HEADS, "thread": 1, "replay_place": 1}
         if abandoned_before is not None:
             projection["update_time"] = 1
         for field, values in fields.items():
