@@ -495,6 +495,17 @@ async def test_items_come_one_for_each_id(provider: Provider) -> None:
     assert await provider.get_items([]) == []
 
 
+async def test_an_item_may_be_input_and_output_of_a_turn(provider: Provider) -> None:
+    item = {**answer("a"), "internal_metadata": {"phase": "gather", "n": 7}}
+    given = envelope("r", "completed", item, metadata={"_internal_metadata": {"phases": 3}})
+    await provider.create_response(given, [item], None)
+    await provider.update_response({**given, "model": "m"})
+    assert await provider.get_response("r") == {**given, "model": "m"}
+    assert await provider.get_items(["a"]) == [item]
+    assert await provider.get_input_items("r") == [item]
+    assert await provider.get_history_item_ids("r", None, -1) == ["a"]
+
+
 async def test_more_items_than_one_call_takes_come_in_order(provider: Provider) -> None:
     names = [f"q{number}" for number in range(2_500)]
     await provider.create_response(envelope("r"), [question(name) for name in names], None)
@@ -573,6 +584,39 @@ async def test_a_checkpoint_and_the_end_at_once_leave_the_end(provider: Provider
         )
         assert end is None
         assert (await provider.get_response(name))["status"] == "failed"
+
+
+async def test_a_checkpoint_that_is_held_up_does_not_replace_the_end(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a write knows is what its host knew when the call began."""
+    await provider.create_response(envelope("r", "in_progress"), None, None)
+    release = asyncio.Event()
+    store = AsyncHistoryClient.store_response
+
+    async def held_up(self: AsyncHistoryClient, response: Response, **more: Any) -> Response:
+        if response.status is ResponseStatus.IN_PROGRESS:
+            await release.wait()
+        return await store(self, response, **more)
+
+    monkeypatch.setattr(AsyncHistoryClient, "store_response", held_up)
+    checkpoint = asyncio.create_task(provider.update_response(envelope("r", "in_progress", answer("a"))))
+    await asyncio.sleep(0)
+    await provider.update_response(envelope("r", "failed"))
+    release.set()
+    with pytest.raises(Exception, match="revision 2, not 1"):
+        await checkpoint
+    assert (await provider.get_response("r"))["status"] == "failed"
+
+
+async def test_what_was_known_of_a_deleted_response_is_not_known_of_the_next_of_its_id(
+    provider: Provider, other_provider: Provider
+) -> None:
+    await provider.create_response(envelope("r"), None, None)
+    await provider.delete_response("r")
+    await other_provider.create_response(envelope("r", "failed"), None, None)
+    with pytest.raises(Exception, match="FAILED, which is final"):
+        await provider.update_response(envelope("r", "completed"))
 
 
 @pytest.mark.parametrize("end", ["completed", "incomplete", "cancelled", "failed"])
