@@ -55,7 +55,8 @@ class Call:
 class _Writer:
     """Makes one sequence. It plays each call on a model of its own, so as to choose ids that are there."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, padding: int = 0) -> None:
+        self.padding = padding
         self.random = random.Random(seed)
         # Each third of the sequences is rich in something: tool calls, repeated ids, neither.
         self.tools, self.repeats = ((80, 10), (30, 50), (40, 15))[seed % 3]
@@ -144,6 +145,8 @@ class _Writer:
         else:
             request = self.random.choice(self.approvals[-3:])
             item = {"id": item["id"], "type": "mcp_approval_response", "approval_request_id": request}
+        if self.padding and self.chance(30):
+            item["padding"] = "x" * self.random.randrange(self.padding)
         return json.dumps(item, separators=(" , ", " : "))
 
     def some_items(self, most: int) -> list[str]:
@@ -351,7 +354,7 @@ class _Writer:
                 self.resolve(user, previous_response_id=response_id)
                 self.resolve(user, before_response_id=response_id)
 
-    def write(self, length: int) -> list[Call]:
+    def write(self, length: int) -> None:
         while len(self.calls) < length:
             user = self.random.choice(USERS)
             which = self.random.randrange(1000)
@@ -374,13 +377,73 @@ class _Writer:
                 self.resolve(user)
             else:
                 self.read(user)
-        self.sweep()
-        return self.calls
+
+    def change(self, line: Sequence[str], reading: dict[str, str]) -> None:
+        """One change to a turn of the line, or a turn that is added behind it."""
+        which = self.random.randrange(5)
+        response_id = self.random.choice(line)
+        turn = self.model.get(None, response_id)
+        if which == 0:
+            self.add("set_replay_exclusion", None, response_id=response_id, excluded=not turn.excluded)
+        elif which == 1:
+            self.add("delete", None, response_id=response_id)
+        elif which == 2:
+            failed = {"id": response_id, "status": "FAILED"}
+            self.add("store", None, response=failed, expected_revision=turn.revision)
+        else:
+            added = {
+                "id": "added",
+                "status": "COMPLETED",
+                **reading,
+                "input_items": [f'{{"id":"{uuid.UUID(int=1)}"}}'],
+            }
+            self.add("store", None, response=added, expected_revision=0)
 
 
-def sequence(seed: int) -> list[Call]:
-    """The sequence of this number: the same at every run."""
-    return _Writer(seed).write(length=20 + seed % 40)
+def sequence(seed: int, padding: int = 0) -> list[Call]:
+    """The sequence of this number: the same at every run.
+
+    With padding some items have so many characters more, at most, so that replies come in pages.
+    """
+    writer = _Writer(seed, padding)
+    writer.write(length=20 + seed % 40)
+    writer.sweep()
+    return writer.calls
+
+
+@dataclass(frozen=True)
+class InterruptedReading:
+    """A sequence, then a history to be read in pages, and a call that is made after the first page."""
+
+    before: Sequence[Call]
+    reading: Call
+    change: Call
+
+    @property
+    def adds(self) -> bool:
+        """Whether the change is a turn added behind those that are read."""
+        return bool(self.change.arguments.get("response", {}).get("id") == "added")
+
+
+def interrupted_reading(seed: int, padding: int) -> InterruptedReading:
+    """The interrupted reading of this number: the same at every run."""
+    writer = _Writer(seed, padding)
+    lines: list[tuple[dict[str, str], list[str]]] = []
+    while not lines:
+        writer.write(length=len(writer.calls) + 30)
+        named = [{"conversation_id": conversation_id} for conversation_id in CONVERSATIONS]
+        named += [{"previous_response_id": response_id} for response_id in writer.live(None)]
+        for name in named:
+            turns = writer.model.list_responses(None, **name)
+            if turns:
+                lines.append((name, [turn.id for turn in turns]))
+    # The longest has the most pages.
+    name, line = max(lines, key=lambda one: len(one[1]))
+    before = list(writer.calls)
+    policy = replace(writer.policy(), in_flight="INCLUDE")
+    reading = Call("resolve", None, {**name, "policy": policy, "view": "FULL"})
+    writer.change(line, name)
+    return InterruptedReading(before, reading, writer.calls[-1])
 
 
 class _Labels:
@@ -407,16 +470,17 @@ class _Labels:
         return value
 
 
-class _Side:
+class Side:
     """One of the two drivers, with item ids and refusals in a form that can be compared."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._labels = _Labels()
 
-    async def answer(self, call: Call) -> Any:
+    async def answer(self, call: Call, **options: Any) -> Any:
+        """What the call comes to. `options` are further arguments, of this driver's own."""
         try:
-            answer = await getattr(self._driver, call.method)(call.user, **call.arguments)
+            answer = await getattr(self._driver, call.method)(call.user, **call.arguments, **options)
         except RefusedError as refused:
             return _comparable_refusal(refused)
         except AssertionError as broken:
@@ -457,7 +521,11 @@ def _comparable_history(history: History, re_encoded: set[int]) -> Any:
     }
 
 
-def _comparable(expected: Any, actual: Any, texts: set[str]) -> tuple[Any, Any]:
+def comparable(expected: Any, actual: Any, texts: set[str]) -> tuple[Any, Any]:
+    """Both answers in a form in which they are equal when nothing that is laid down differs.
+
+    `texts` are the item texts that have been sent: an item whose text is one of them has to be that to the byte.
+    """
     if not isinstance(expected, History) or not isinstance(actual, History):
         return expected, actual
     # A message that has lost its empty parts is the one JSON that is not the text given: its spelling is free,
@@ -468,17 +536,29 @@ def _comparable(expected: Any, actual: Any, texts: set[str]) -> tuple[Any, Any]:
     return _comparable_history(expected, re_encoded), _comparable_history(actual, re_encoded)
 
 
-async def difference(calls: Sequence[Call], driver: Driver) -> str:
-    """The first answer in which the driver differs from the model, in words; empty when there is none."""
-    model, other = _Side(ModelDriver(Model())), _Side(driver)
-    texts: set[str] = set()
+def texts_of(calls: Sequence[Call]) -> set[str]:
+    """Every item text that the calls send."""
+    return {
+        text
+        for call in calls
+        for part in ("input_items", "output_items")
+        for text in call.arguments.get("response", {}).get(part, ())
+    }
+
+
+async def difference(calls: Sequence[Call], model: Side, other: Side) -> str:
+    """The first answer in which the other side differs from the model, in words; empty when there is none."""
+    texts = texts_of(calls)
     for number, call in enumerate(calls):
-        for part in ("input_items", "output_items"):
-            texts.update(call.arguments.get("response", {}).get(part, ()))
-        expected, actual = _comparable(await model.answer(call), await other.answer(call), texts)
+        expected, actual = comparable(await model.answer(call), await other.answer(call), texts)
         if actual != expected:
             return f"call {number}: {call}\n    model:   {expected}\n    service: {actual}"
     return ""
+
+
+def model_side() -> Side:
+    """A model in which nothing is stored."""
+    return Side(ModelDriver(Model()))
 
 
 async def shortest(

@@ -6,7 +6,7 @@ answer to what is true of all of them: how an error is told, and that pages, ids
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc
@@ -47,13 +47,18 @@ class ServiceDriver:
         except grpc.aio.AioRpcError as error:
             raise _refused(error) from None
 
-    async def _pages(self, method: str, request: Any) -> AsyncIterator[Any]:
-        tokens = set()
+    async def _pages(
+        self, method: str, request: Any, between: Callable[[], Awaitable[None]] | None = None
+    ) -> AsyncIterator[Any]:
+        """The pages of a reply. `between` is awaited after the first one when it is not the only one."""
+        tokens: set[str] = set()
         while True:
             reply = await self._call(method, request)
             yield reply
             if not reply.next_page_token:
                 return
+            if between and not tokens:
+                await between()
             assert reply.next_page_token not in tokens, f"{method} gives the same page token twice"
             tokens.add(reply.next_page_token)
             request.page_token = reply.next_page_token
@@ -105,6 +110,7 @@ class ServiceDriver:
         answered_call_ids: Sequence[str] = (),
         explain: bool = False,
         view: str = "ITEM_IDS",
+        between: Callable[[], Awaitable[None]] | None = None,
     ) -> History:
         request = history_service_pb2.ResolveHistoryRequest(
             scope=self._scope(user),
@@ -121,7 +127,7 @@ class ServiceDriver:
         items: list[Item] = []
         exclusions: list[Exclusion] = []
         flags = []
-        async for page in self._pages("ResolveHistory", request):
+        async for page in self._pages("ResolveHistory", request, between):
             if view == "FULL":
                 full = [_item(item) for item in page.items]
                 assert [item.id for item in full] == list(page.item_ids), "items and ids of a page differ"
