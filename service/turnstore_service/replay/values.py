@@ -4,6 +4,7 @@ The numbers of the enums are those of the wire (`protos/turnstore/v1/`), so that
 """
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -164,8 +165,7 @@ class SnapshotId:
     """Whether the store held such an item when the snapshot was taken."""
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """One response on a line, as it stands at the moment of resolving."""
 
     key: str
@@ -177,7 +177,7 @@ class Turn:
     snapshot: Sequence[SnapshotId] = ()
     input: Sequence[Head] = ()
     output: Sequence[Head] = ()
-    repeated: frozenset[str] = frozenset()
+    repeated: AbstractSet[str] = frozenset()
     """Ids of this turn that some other response near it was seen to hold too."""
 
 

@@ -96,7 +96,9 @@ def heads_of(document: Mapping[str, Any] | None) -> list[Head]:
     if not document or not document["ids"]:
         return []
     types = document.get("types")
-    heads = list(map(Head, document["ids"], types)) if types else list(map(Head, document["ids"]))
+    if types is None:
+        return [Head(item_id) for item_id in document["ids"]]
+    heads = list(map(Head, document["ids"], types))
     if "calls" in document:
         for index, call in zip(document["call_at"], document["calls"], strict=True):
             heads[index] = heads[index]._replace(call=call)
@@ -239,17 +241,18 @@ _NONE_REPEATED: frozenset[str] = frozenset()
 
 def turn_of(document: Mapping[str, Any], abandoned_before: datetime | None = None) -> Turn:
     """A stored response as the rules see it."""
-    snapshot = document.get("snapshot")
-    repeated = document.get("repeated")
+    get = document.get
+    snapshot = get("snapshot")
+    repeated = get("repeated")
     return Turn(
         document["_id"],
         document["id"],
         status_now(document, abandoned_before),
-        document.get("excluded", False),
-        document.get("deleted", False),
+        get("excluded", False),
+        get("deleted", False),
         snapshot_of(snapshot) if snapshot else (),
-        heads_of(document.get("input")),
-        heads_of(document.get("output")),
+        heads_of(get("input")),
+        heads_of(get("output")),
         frozenset(repeated) if repeated else _NONE_REPEATED,
     )
 
