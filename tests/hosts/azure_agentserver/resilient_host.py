@@ -1,7 +1,7 @@
 """A host of a resilient agent, run as a process of its own so that a test can kill it.
 
-Arguments: the descriptor of a listening socket, the service's target, the namespace. The agent writes one line
-after the other and makes a checkpoint after each; in its first life it stops for ever after the first.
+Arguments: the descriptor of a listening socket, the service's target, the namespace. The agent writes one
+line after the other and makes a checkpoint after each; in its first life it stops for ever after the first.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A host hands over a list of all earlier items with each turn. What is stored of a turn must not grow with it."""
+"""A host hands over a list of all earlier items with each turn: what is stored must not grow with it."""
 
 from typing import Any
 

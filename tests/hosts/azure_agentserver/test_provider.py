@@ -633,7 +633,7 @@ async def test_the_end_of_a_turn_is_written_on_what_is_there_now(
 async def test_the_end_of_a_turn_of_which_nothing_is_left_creates_nothing(
     provider: Provider, client: AsyncHistoryClient, database: Database[dict[str, Any]], namespace: str
 ) -> None:
-    """Some time after a user's data was erased, the service does not know any more that there was a response."""
+    """Some time after a user's data was erased, the service does not know that there ever was a response."""
     await provider.create_response(envelope(namespace, "in_progress"), None, None)
     assert database["responses"].delete_many({"id": namespace}).deleted_count == 1
     with pytest.raises(KeyError):

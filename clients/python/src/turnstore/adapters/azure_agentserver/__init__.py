@@ -13,9 +13,9 @@ service, and a resilient background response is recovered by whichever host star
 How calls are mapped:
 
 - The key of the end user (`x-agent-user-id`) is the user of the scope; without it, the anonymous partition.
-- A host hands over lists of item ids instead of naming the parent. The provider remembers which response gave a
-  list and stores the parent, so that what is stored of a turn does not grow with the conversation. Only a list
-  of unknown origin is stored as it is.
+- A host hands over lists of item ids instead of naming the parent. The provider remembers which response gave
+  a list and stores the parent, so that what is stored of a turn does not grow with the conversation. Only a
+  list of unknown origin is stored as it is.
 - The provider sends the revision of a response that it saw last along with an update. So an update that knows
   what it replaces may change a finished response, and a late one that does not is refused.
 - Failures are the exceptions that the host knows: `KeyError` and `ValueError` for what is not there,
@@ -23,8 +23,8 @@ How calls are mapped:
   for everything else. The last two carry the host's platform-error tag and have the client's exception as
   their cause.
 
-A handler that ends without a terminal event leaves its response in progress for ever. Let the service run with
-`TURNSTORE_ABANDON_AFTER` set, longer than any turn takes: such a response then counts as failed.
+A handler that ends without a terminal event leaves its response in progress for ever. Let the service run
+with `TURNSTORE_ABANDON_AFTER` set, longer than any turn takes: such a response then counts as failed.
 """
 
 try:

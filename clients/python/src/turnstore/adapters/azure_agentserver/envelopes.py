@@ -51,8 +51,8 @@ def response_of(
 
 
 def envelope_of(response: Response) -> dict[str, Any]:
-    """Return the envelope that was stored. One that another client stored without a payload is made up of what
-    is known.
+    """Return the envelope that was stored. One that another client stored without a payload is made up of
+    what is known.
     """
     if response.payload_json:
         envelope = dict(response.payload)

@@ -1,4 +1,4 @@
-"""What a provider remembers of earlier calls. Everything is bounded, for all threads, and may be forgotten."""
+"""What a provider remembers of earlier calls: bounded, for all threads, and nothing that must not be lost."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class Origins:
     """Which response gave a list of item ids as its line's history.
 
     A host fetches such a list at the beginning of a request and hands a copy of it back when it stores the
-    turn, so the list is known by what it holds. Two responses can give the same list (one that failed, and the
-    one before it). Then the one that this request asked for counts, and where that cannot be told the one that
-    was asked for last: their lists are the same.
+    turn, so the list is known by what it holds. Two responses can give the same list (one that failed, and
+    the one before it). Then the one that this request asked for counts, and where that cannot be told the one
+    that was asked for last: their lists are the same.
     """
 
     SIZE = 10_000
-    """Lists remembered, some 100 bytes each: those of the requests that a host has under way, and many more."""
+    """Lists remembered, some 100 bytes each: many more than a host has requests under way."""
 
     def __init__(self) -> None:
         self._parents: Recent[bytes, str] = Recent(self.SIZE)

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from azure.ai.agentserver.responses.models import OutputItem, ResponseObject
 
 _REVISIONS = 20_000
-"""Responses whose revision is remembered, some 400 bytes each: far more than a host runs at once. An update of one
-that is forgotten costs a read, and may not change a response that has ended.
+"""Responses whose revision is remembered, some 400 bytes each: far more than a host runs at once. An update
+of one that is forgotten costs a read, and may not change a response that has ended.
 """
 
 _IDS_AT_ONCE = 1_000
@@ -55,17 +55,18 @@ _NO_REVISION = 2**63 - 1
 class TurnstoreResponseProvider:
     """Keeps a host's responses in the turnstore service. Give it to `ResponsesAgentServerHost(store=...)`.
 
-    It connects at the first call. A host never closes its store and calls it from whatever event loop serves a
-    request, and so may you: each loop has a connection of its own. One provider may serve several hosts.
+    It connects at the first call. A host never closes its store and calls it from whatever event loop serves
+    a request, and so may you: each loop has a connection of its own. One provider may serve several hosts.
 
     Its methods are those of the package's `ResponseProviderProtocol`. Each may raise `FoundryApiError` (the
-    service cannot answer, or a write conflicts with another) and `FoundryBadRequestError` (the service does not
-    take the request), both with the host's platform-error tag.
+    service cannot answer, or a write conflicts with another) and `FoundryBadRequestError` (the service does
+    not take the request), both with the host's platform-error tag.
 
     Args:
         target: where the service is: HOST:PORT or a gRPC target.
         namespace: the namespace that the host's responses are kept under. Empty: the credential's own.
-        policy: how histories are put together, for example `turnstore.MODEL_SAFE`. None: the service's default.
+        policy: how histories are put together, for example `turnstore.MODEL_SAFE`. None: the service's
+            default.
         connection: any further argument of `turnstore.AsyncHistoryClient` but `user`: `timeout`, `token`,
             `tls_ca` and so on.
 
@@ -218,8 +219,8 @@ class TurnstoreResponseProvider:
         scope = self._scope(context)
         with host_errors(response_id):
             try:
-                # A turn of a conversation has all of it in front, which would leave the first 100 items, all that
-                # a host asks for, without any of the turn's own.
+                # A turn of a conversation has all of it in front, which would leave the first 100 items, all
+                # that a host asks for, without any of the turn's own.
                 stored = await self._client.get_response(response_id, scope=scope)
                 return await self._input_items(
                     response_id,
@@ -259,7 +260,7 @@ class TurnstoreResponseProvider:
         *,
         context: PlatformContext | None = None,
     ) -> list[str]:
-        """Return the ids of the items that the next turn is given, oldest first, without those of failed turns.
+        """Return the ids of the items that the next turn is given, oldest first, none of failed turns.
 
         Args:
             previous_response_id: the response that the turn follows. One that is unknown or deleted has none.

@@ -1,8 +1,8 @@
 """The writes that a provider has under way, so that what is read next has them in it.
 
-A host tells its client how a turn ended before it stores that: it ends the stream, or answers a poll, and then
-writes. The client's next request would be given a history in which the turn still runs, with the input that made
-it fail.
+A host tells its client how a turn ended before it stores that: it ends the stream, or answers a poll, and
+then writes. The client's next request would be given a history in which the turn still runs, with the input
+that made it fail.
 """
 
 from __future__ import annotations
