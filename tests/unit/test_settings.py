@@ -31,6 +31,24 @@ def test_defaults_are_those_that_are_promised() -> None:
     assert {row.variable: row.value for row in rows()} == {
         "TURNSTORE_LISTEN": "127.0.0.1:50051",
         "TURNSTORE_METRICS_LISTEN": "127.0.0.1:9464",
+        "TURNSTORE_AUTH": "none",
+        "TURNSTORE_ALLOW_UNAUTHENTICATED": "false",
+        "TURNSTORE_TOKENS_FILE": "",
+        "TURNSTORE_JWT_JWKS": "",
+        "TURNSTORE_JWT_JWKS_CA": "",
+        "TURNSTORE_JWT_JWKS_TOKEN_FILE": "",
+        "TURNSTORE_JWT_JWKS_REFRESH": "5m",
+        "TURNSTORE_JWT_ISSUER": "",
+        "TURNSTORE_JWT_AUDIENCE": "",
+        "TURNSTORE_JWT_ALGORITHMS": "RS256,ES256",
+        "TURNSTORE_JWT_LEEWAY": "30s",
+        "TURNSTORE_JWT_NAMESPACE_CLAIM": "namespace",
+        "TURNSTORE_JWT_RIGHTS": "read,write",
+        "TURNSTORE_JWT_RIGHTS_CLAIM": "",
+        "TURNSTORE_SERVER_TLS_CERT": "",
+        "TURNSTORE_SERVER_TLS_KEY": "",
+        "TURNSTORE_SERVER_TLS_CLIENT_CA": "",
+        "TURNSTORE_CERTIFICATES_FILE": "",
         "TURNSTORE_MONGODB_URI": "",
         "TURNSTORE_MONGODB_DATABASE": "turnstore",
         "TURNSTORE_DATA_DIR": ".turnstore",
@@ -46,6 +64,13 @@ def test_defaults_are_those_that_are_promised() -> None:
         "TURNSTORE_DEFAULT_DEADLINE": "30s",
         "TURNSTORE_MAX_DEADLINE": "5m",
         "TURNSTORE_POOL_SIZE": "24",
+        "TURNSTORE_MAX_CALLS": "1000",
+        "TURNSTORE_MAX_CALLS_PER_NAMESPACE": "500",
+        "TURNSTORE_KEEPALIVE_TIME": "2m",
+        "TURNSTORE_KEEPALIVE_TIMEOUT": "20s",
+        "TURNSTORE_KEEPALIVE_MIN_INTERVAL": "30s",
+        "TURNSTORE_MAX_CONNECTION_AGE": "5m",
+        "TURNSTORE_MAX_CONNECTION_AGE_GRACE": "5m",
         "TURNSTORE_HEALTH_INTERVAL": "1s",
         "TURNSTORE_SHUTDOWN_PAUSE": "0s",
         "TURNSTORE_SHUTDOWN_GRACE": "20s",
@@ -86,6 +111,16 @@ def test_every_setting_is_described() -> None:
         ("TURNSTORE_DEFAULT_DEADLINE", "500ms", "default_deadline", timedelta(milliseconds=500)),
         ("TURNSTORE_MAX_DEADLINE", "1h", "max_deadline", timedelta(hours=1)),
         ("TURNSTORE_POOL_SIZE", "512", "pool_size", 512),
+        ("TURNSTORE_MAX_CALLS", "501", "max_calls", 501),
+        ("TURNSTORE_MAX_CALLS_PER_NAMESPACE", "999", "max_calls_per_namespace", 999),
+        ("TURNSTORE_KEEPALIVE_TIME", "1s", "keepalive_time", timedelta(seconds=1)),
+        ("TURNSTORE_KEEPALIVE_TIMEOUT", "100ms", "keepalive_timeout", timedelta(milliseconds=100)),
+        ("TURNSTORE_KEEPALIVE_MIN_INTERVAL", "1ms", "keepalive_min_interval", timedelta(milliseconds=1)),
+        ("TURNSTORE_MAX_CONNECTION_AGE", "off", "max_connection_age", None),
+        ("TURNSTORE_MAX_CONNECTION_AGE", "1s", "max_connection_age", timedelta(seconds=1)),
+        ("TURNSTORE_MAX_CONNECTION_AGE_GRACE", "24h", "max_connection_age_grace", timedelta(hours=24)),
+        ("TURNSTORE_AUTH", "NONE", "auth", "none"),
+        ("TURNSTORE_ALLOW_UNAUTHENTICATED", "true", "allow_unauthenticated", True),
         ("TURNSTORE_HEALTH_INTERVAL", "100ms", "health_interval", timedelta(milliseconds=100)),
         ("TURNSTORE_SHUTDOWN_PAUSE", "10m", "shutdown_pause", timedelta(minutes=10)),
         ("TURNSTORE_SHUTDOWN_GRACE", "0s", "shutdown_grace", timedelta(0)),
@@ -101,9 +136,139 @@ def test_value_is_taken(
     assert getattr(_load(monkeypatch, {variable: text}), field) == value
 
 
+TOKENS = {"TURNSTORE_AUTH": "tokens", "TURNSTORE_TOKENS_FILE": "tokens.json"}
+JWT = {
+    "TURNSTORE_AUTH": "jwt",
+    "TURNSTORE_JWT_JWKS": "https://issuer.example/jwks",
+    "TURNSTORE_JWT_ISSUER": "https://issuer.example",
+    "TURNSTORE_JWT_AUDIENCE": "turnstore",
+}
+TLS = {"TURNSTORE_SERVER_TLS_CERT": "tls.crt", "TURNSTORE_SERVER_TLS_KEY": "tls.key"}
+MUTUAL = {**TLS, "TURNSTORE_SERVER_TLS_CLIENT_CA": "ca.crt"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "field", "value"),
+    [
+        (TOKENS, "tokens_file", Path("tokens.json")),
+        (JWT, "jwt_jwks", "https://issuer.example/jwks"),
+        (JWT | {"TURNSTORE_JWT_JWKS": "/etc/jwks.json"}, "jwt_jwks", "/etc/jwks.json"),
+        (JWT | {"TURNSTORE_JWT_JWKS": "http://127.0.0.1:8080/k"}, "jwt_jwks", "http://127.0.0.1:8080/k"),
+        (JWT | {"TURNSTORE_JWT_JWKS_CA": "ca.crt"}, "jwt_jwks_ca", Path("ca.crt")),
+        (JWT | {"TURNSTORE_JWT_JWKS_TOKEN_FILE": "token"}, "jwt_jwks_token_file", Path("token")),
+        (JWT | {"TURNSTORE_JWT_JWKS_REFRESH": "1s"}, "jwt_jwks_refresh", timedelta(seconds=1)),
+        (JWT, "jwt_issuer", "https://issuer.example"),
+        (JWT, "jwt_audience", "turnstore"),
+        (JWT | {"TURNSTORE_JWT_ALGORITHMS": "ES384, EdDSA"}, "jwt_algorithms", ("ES384", "EdDSA")),
+        (JWT | {"TURNSTORE_JWT_LEEWAY": "0s"}, "jwt_leeway", timedelta(0)),
+        (JWT | {"TURNSTORE_JWT_NAMESPACE_CLAIM": "a.b"}, "jwt_namespace_claim", "a.b"),
+        (JWT | {"TURNSTORE_JWT_RIGHTS": "read"}, "jwt_rights", ("read",)),
+        (JWT | {"TURNSTORE_JWT_RIGHTS_CLAIM": "scope"}, "jwt_rights_claim", "scope"),
+        (TLS, "server_tls_cert", Path("tls.crt")),
+        (TLS, "server_tls_key", Path("tls.key")),
+        (MUTUAL, "server_tls_client_ca", Path("ca.crt")),
+        (MUTUAL | {"TURNSTORE_CERTIFICATES_FILE": "c.json"}, "certificates_file", Path("c.json")),
+    ],
+)
+def test_value_is_taken_with_those_it_needs(
+    monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str], field: str, value: Any
+) -> None:
+    assert getattr(_load(monkeypatch, environment), field) == value
+
+
+@pytest.mark.parametrize(
+    ("environment", "problem"),
+    [
+        ({"TURNSTORE_AUTH": "tokens"}, "AUTH=tokens needs TURNSTORE_TOKENS_FILE"),
+        *(
+            ({name: value for name, value in JWT.items() if name != left_out}, f"AUTH=jwt needs {left_out}")
+            for left_out in JWT
+            if left_out != "TURNSTORE_AUTH"
+        ),
+        (TOKENS | {"TURNSTORE_AUTH": "none"}, "TOKENS_FILE is of no effect without TURNSTORE_AUTH=tokens"),
+        (JWT | {"TURNSTORE_AUTH": "none"}, "is of no effect without TURNSTORE_AUTH=jwt"),
+        (TOKENS | {"TURNSTORE_JWT_RIGHTS": "read"}, "JWT_RIGHTS is of no effect without TURNSTORE_AUTH=jwt"),
+        ({"TURNSTORE_SERVER_TLS_CERT": "c"}, "SERVER_TLS_CERT needs TURNSTORE_SERVER_TLS_KEY"),
+        ({"TURNSTORE_SERVER_TLS_KEY": "k"}, "SERVER_TLS_KEY needs TURNSTORE_SERVER_TLS_CERT"),
+        ({"TURNSTORE_SERVER_TLS_CLIENT_CA": "c"}, "SERVER_TLS_CLIENT_CA needs TURNSTORE_SERVER_TLS_CERT"),
+        (
+            TLS | {"TURNSTORE_CERTIFICATES_FILE": "c"},
+            "CERTIFICATES_FILE needs TURNSTORE_SERVER_TLS_CLIENT_CA",
+        ),
+        (
+            {"TURNSTORE_MAX_CALLS": "500"},
+            "MAX_CALLS_PER_NAMESPACE (500) is not below TURNSTORE_MAX_CALLS (500)",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together(
+    monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str], problem: str
+) -> None:
+    with pytest.raises(SettingsError) as refusal:
+        _load(monkeypatch, environment)
+    (told,) = refusal.value.problems
+    assert problem in told
+
+
+@pytest.mark.parametrize(
+    "listen", ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "turnstore.example:1", "localhost.a:1"]
+)
+def test_without_credentials_it_listens_on_loopback_only(
+    monkeypatch: pytest.MonkeyPatch, listen: str
+) -> None:
+    with pytest.raises(SettingsError) as refusal:
+        _load(monkeypatch, {"TURNSTORE_LISTEN": listen})
+    (told,) = refusal.value.problems
+    assert f"TURNSTORE_LISTEN={listen} can be reached by others" in told
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:1", "127.1.2.3:1", "[::1]:1", "localhost:1", "LocalHost:1"])
+def test_loopback_needs_no_credentials(monkeypatch: pytest.MonkeyPatch, listen: str) -> None:
+    assert str(_load(monkeypatch, {"TURNSTORE_LISTEN": listen}).listen) == listen
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"TURNSTORE_ALLOW_UNAUTHENTICATED": "true"},
+        TOKENS,
+        JWT,
+        MUTUAL | {"TURNSTORE_CERTIFICATES_FILE": "c.json"},
+    ],
+    ids=["allowed", "tokens", "jwt", "certificates"],
+)
+def test_it_listens_everywhere_with_credentials_or_when_told_so(
+    monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str]
+) -> None:
+    assert not _load(monkeypatch, {**environment, "TURNSTORE_LISTEN": "0.0.0.0:1"}).listen.is_loopback
+
+
+def test_certificates_without_a_mapping_are_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError):
+        _load(monkeypatch, {**MUTUAL, "TURNSTORE_LISTEN": "0.0.0.0:1"})
+
+
 @pytest.mark.parametrize(
     ("variable", "text", "problem"),
     [
+        ("TURNSTORE_AUTH", "basic", "must be 'none', 'tokens' or 'jwt'"),
+        ("TURNSTORE_JWT_JWKS", "http://issuer.example/jwks", "must be a path or a URL with https"),
+        ("TURNSTORE_JWT_JWKS", "ftp://issuer.example/jwks", "must be a path or a URL with https"),
+        ("TURNSTORE_JWT_JWKS", "https://u:p@issuer.example/", "must be a URL without a user"),
+        ("TURNSTORE_JWT_ALGORITHMS", "RS256,HS256", "must be one or more of RS256"),
+        ("TURNSTORE_JWT_ALGORITHMS", "none", "must be one or more of RS256"),
+        ("TURNSTORE_JWT_ALGORITHMS", "", "must be one or more of RS256"),
+        ("TURNSTORE_JWT_RIGHTS", "read,delete", "must be one or more of read, write, erase"),
+        ("TURNSTORE_JWT_RIGHTS", "read,read", "must be one or more of read, write, erase"),
+        ("TURNSTORE_JWT_LEEWAY", "11m", "must be from 0s to 10m"),
+        ("TURNSTORE_JWT_ISSUER", " ", "must not be empty"),
+        ("TURNSTORE_MAX_CALLS", "1", "must be from 2 to 1000000"),
+        ("TURNSTORE_MAX_CALLS_PER_NAMESPACE", "0", "must be from 1 to 1000000"),
+        ("TURNSTORE_KEEPALIVE_TIME", "0s", "must be from 1s to 24h"),
+        ("TURNSTORE_KEEPALIVE_TIMEOUT", "1ms", "must be from 100ms to 10m"),
+        ("TURNSTORE_KEEPALIVE_MIN_INTERVAL", "25h", "must be from 1ms to 24h"),
+        ("TURNSTORE_MAX_CONNECTION_AGE", "0s", "must be from 1s to 3650d"),
+        ("TURNSTORE_MAX_CONNECTION_AGE_GRACE", "off", "must be a number and a unit"),
         ("TURNSTORE_LISTEN", "50051", "must be host:port"),
         ("TURNSTORE_LISTEN", "off", "must be host:port"),
         ("TURNSTORE_METRICS_LISTEN", "localhost:99999", "must end in a port from 0 to 65535"),
@@ -226,6 +391,13 @@ def test_no_setting_has_a_name_that_kubernetes_could_give() -> None:
 )
 def test_secrets_of_a_uri_are_masked(uri: str, masked: str) -> None:
     assert mask_uri(uri) == masked
+
+
+def test_bad_url_of_keys_is_told_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError) as refusal:
+        _load(monkeypatch, {"TURNSTORE_JWT_JWKS": "https://user:secret@issuer.example/jwks"})
+    assert "secret" not in str(refusal.value)
+    assert "https://***@issuer.example/jwks" in str(refusal.value)
 
 
 def test_bad_uri_is_told_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Addresses to listen on, as `host:port`."""
 
+import ipaddress
 from typing import NamedTuple
 
 
@@ -10,8 +11,21 @@ class Address(NamedTuple):
     port: int
     """0: any free one."""
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether nobody can reach it but this machine. False for names other than localhost."""
+        return is_loopback(self.host)
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host stands for this machine alone. Names are not looked up: only localhost counts."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def parse_address(text: str) -> Address:
