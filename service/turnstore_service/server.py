@@ -138,6 +138,7 @@ async def serve(settings: Settings) -> None:
             settings.health_interval.total_seconds(),
             metrics.ready.set,
         )
+        await _serve_health(settings, health, stack)
         await server.start()
         stack.push_async_callback(server.stop, None)
         _log.info("listening", listen=str(listen), metrics_listen=str(metrics_listen or "off"))
@@ -221,6 +222,20 @@ def _serve_metrics(settings: Settings, metrics: Metrics, stack: AsyncExitStack) 
         raise _cannot_listen("TURNSTORE_METRICS_LISTEN", settings.metrics_listen) from error
     stack.push_async_callback(asyncio.to_thread, endpoint.close)
     return endpoint.address
+
+
+async def _serve_health(settings: Settings, health: HealthServicer, stack: AsyncExitStack) -> None:
+    """Health once more, alone and in the clear: it tells nothing but whether the service can serve."""
+    if settings.health_listen is None:
+        return
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    try:
+        server.add_insecure_port(str(settings.health_listen))
+    except RuntimeError as error:
+        raise _cannot_listen("TURNSTORE_HEALTH_LISTEN", settings.health_listen) from error
+    await server.start()
+    stack.push_async_callback(server.stop, None)
 
 
 def _cannot_listen(variable: str, address: Address) -> StartError:

@@ -31,6 +31,7 @@ def test_defaults_are_those_that_are_promised() -> None:
     assert {row.variable: row.value for row in rows()} == {
         "TURNSTORE_LISTEN": "127.0.0.1:50051",
         "TURNSTORE_METRICS_LISTEN": "127.0.0.1:9464",
+        "TURNSTORE_HEALTH_LISTEN": "off",
         "TURNSTORE_AUTH": "none",
         "TURNSTORE_ALLOW_UNAUTHENTICATED": "false",
         "TURNSTORE_TOKENS_FILE": "",
@@ -50,6 +51,7 @@ def test_defaults_are_those_that_are_promised() -> None:
         "TURNSTORE_SERVER_TLS_CLIENT_CA": "",
         "TURNSTORE_CERTIFICATES_FILE": "",
         "TURNSTORE_MONGODB_URI": "",
+        "TURNSTORE_MONGODB_URI_FILE": "",
         "TURNSTORE_MONGODB_DATABASE": "turnstore",
         "TURNSTORE_DATA_DIR": ".turnstore",
         "TURNSTORE_MONGOD": "",

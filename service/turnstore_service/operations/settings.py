@@ -389,8 +389,8 @@ class Settings(BaseSettings):
     )
     ready_file: Annotated[Path | None, _text(_check_path)] = Field(
         default=None,
-        description="File to write once the ports are open, as JSON with pid, listen, metrics_listen, "
-        "health_listen and mongodb_uri. Removed at the end.",
+        description="File to write once the ports are open, as JSON with pid, listen, metrics_listen and "
+        "mongodb_uri. Removed at the end.",
     )
 
     @property
@@ -431,7 +431,11 @@ class Settings(BaseSettings):
             )
         if problem := self._access_problem() or self._tls_problem():
             raise ValueError(problem)
-        addresses = {"LISTEN": self.listen, "METRICS_LISTEN": self.metrics_listen, "HEALTH_LISTEN": self.health_listen}
+        addresses = {
+            "LISTEN": self.listen,
+            "METRICS_LISTEN": self.metrics_listen,
+            "HEALTH_LISTEN": self.health_listen,
+        }
         for (name, address), (other, same) in combinations(addresses.items(), 2):
             if address is not None and address == same and address.port:
                 raise ValueError(f"{PREFIX}{name} and {PREFIX}{other} are the same address")
