@@ -11,6 +11,7 @@ import typer
 
 from turnstore_service.embedded.binary import find_mongod
 from turnstore_service.embedded.errors import EmbeddedMongodError
+from turnstore_service.operations.addresses import parse_address
 from turnstore_service.operations.logging import configure_logging
 from turnstore_service.operations.settings import Settings, SettingsError, load_settings, rows
 
@@ -55,6 +56,21 @@ def serve() -> None:
     from turnstore_service import server  # after the settings, which its imports depend on
 
     _run(settings, server.serve(settings))
+
+
+@app.command(hidden=True)
+def worker(
+    number: Annotated[int, typer.Argument()],
+    listen: Annotated[str, typer.Argument()],
+    channel: Annotated[int, typer.Option()],
+    mongodb_uri: Annotated[str | None, typer.Option()] = None,
+) -> None:
+    """Run one of several workers; `serve` does, where TURNSTORE_WORKERS tells it to."""
+    settings = _settings(worker=number)
+    update = {"listen": parse_address(listen), "mongodb_uri": mongodb_uri or settings.mongodb_uri}
+    from turnstore_service import server
+
+    _run(settings, server.work(settings.model_copy(update=update), number, channel))
 
 
 @app.command()
@@ -102,7 +118,7 @@ def show_settings(
         )
 
 
-def _settings() -> Settings:
+def _settings(worker: int | None = None) -> Settings:
     try:
         settings = load_settings()
     except SettingsError as error:
@@ -110,7 +126,7 @@ def _settings() -> Settings:
         for problem in error.problems:
             typer.echo(f"  {problem}", err=True)
         raise typer.Exit(EXIT_BAD_SETTINGS) from None
-    configure_logging(settings.log_level, settings.log_format)
+    configure_logging(settings.log_level, settings.log_format, worker=worker)
     # The driver runs its calls in threads and reads their number when it is imported.
     os.environ["MOTOR_MAX_WORKERS"] = str(settings.pool_size)
     return settings

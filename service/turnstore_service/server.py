@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -13,6 +13,7 @@ import grpc
 import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
+from prometheus_client import CollectorRegistry
 
 from turnstore.v1 import history_service_pb2
 from turnstore_service.embedded.binary import find_mongod
@@ -21,7 +22,11 @@ from turnstore_service.operations.addresses import Address
 from turnstore_service.operations.health import CHECK_SECONDS, HealthMonitor, HealthServicer
 from turnstore_service.operations.metrics import Metrics, MetricsEndpoint, version
 from turnstore_service.operations.settings import MIB, Settings, mask_uri
+from turnstore_service.operations.shared_port import shared_port
+from turnstore_service.operations.stopping import Stopping
 from turnstore_service.operations.sweeping import sweep_forever
+from turnstore_service.operations.worker import Seat
+from turnstore_service.operations.workers import END_SECONDS, WorkerError, Workers, worker_command
 from turnstore_service.rpc.interceptors.call_log import CallLogInterceptor
 from turnstore_service.rpc.interceptors.metrics import MetricsInterceptor
 from turnstore_service.rpc.service import HistoryService
@@ -50,8 +55,9 @@ def make_server(settings: Settings, metrics: Metrics) -> grpc.aio.Server:
     return grpc.aio.server(
         interceptors=[MetricsInterceptor(metrics), CallLogInterceptor()],
         options=[
-            # On by default: a second server on the port would silently take a share of the calls.
-            ("grpc.so_reuseport", 0),
+            # On by default: a second server on the port would silently take a share of the calls. Workers are
+            # meant to, and their first process keeps others from it.
+            ("grpc.so_reuseport", int(settings.workers > 1)),
             # Somewhat more than the service's own limit, which is answered with a reason and the size.
             ("grpc.max_receive_message_length", settings.max_request_bytes + MIB),
             ("grpc.max_send_message_length", -1),
@@ -114,17 +120,50 @@ async def serve(settings: Settings) -> None:
 
     Raises:
         EmbeddedMongodError: The embedded MongoDB does not start.
-        StartError: A port cannot be opened, or the embedded MongoDB ended by itself.
+        StartError: A port cannot be opened, or the embedded MongoDB or a worker ended by itself.
     """
     signals = _Signals()
     _remove_ready_file(settings)
+    if settings.workers > 1:
+        await _serve_with_workers(settings, signals)
+    else:
+        await _take_calls(settings, signals, Metrics(SERVED))
+    _log.info("stopped")
+
+
+async def work(settings: Settings, number: int, channel: int) -> None:
+    """Runs one of several workers, until the process that started it tells it to end, or is gone.
+
+    Args:
+        settings: With the real addresses.
+        number: Which worker it is; the first is 0.
+        channel: File descriptor of its end of the channel to that process.
+
+    Raises:
+        StartError: A port cannot be opened.
+    """
     metrics = Metrics(SERVED)
+    seat = await Seat.take(channel, metrics)
+    # That process has a metrics endpoint and a ready file for all.
+    own = settings.model_copy(update={"metrics_listen": None, "ready_file": None})
+    await _take_calls(own, seat.stopping, metrics, seat.listening, sweeps=number == 0)
+    await seat.leave()
+
+
+async def _take_calls(
+    settings: Settings,
+    stopping: Stopping,
+    metrics: Metrics,
+    on_listening: Callable[[], None] = lambda: None,
+    *,
+    sweeps: bool = True,
+) -> None:
     server = make_server(settings, metrics)
     _log.info("starting", version=version())
     # What is pushed first ends last: metrics are there to the end, and the database outlives the last call.
     async with AsyncExitStack() as stack:
         listen = bind(server, settings.listen)
-        metrics_listen = _serve_metrics(settings, metrics, stack)
+        metrics_listen = _serve_metrics(settings, metrics.registry, stack)
         uri, mongod = await _find_database(settings, stack)
         store = await open_store(uri, settings, metrics)
         stack.push_async_callback(store.close)
@@ -143,36 +182,95 @@ async def serve(settings: Settings) -> None:
         stack.push_async_callback(server.stop, None)
         _log.info("listening", listen=str(listen), metrics_listen=str(metrics_listen or "off"))
         _write_ready_file(settings, listen, metrics_listen, uri, stack)
+        on_listening()
 
-        tasks = [
-            asyncio.create_task(work)
-            for work in (monitor.run(), sweep_forever(store), _ended_by_itself(mongod), signals.stop.wait())
-        ]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        outcomes = await _first_of(
+            monitor.run(),
+            *((sweep_forever(store),) if sweeps else ()),
+            _ended_by_itself(mongod),
+            stopping.stop.wait(),
+        )
         metrics.ready.set(0)
         health.set_ready(False)
-        await _drain(server, health, settings, signals)
-        for outcome in outcomes:
-            if isinstance(outcome, Exception):
-                raise outcome
-    _log.info("stopped")
+        await _drain(server, health, settings, stopping)
+        _raise_from(outcomes)
 
 
-class _Signals:
+async def _serve_with_workers(settings: Settings, signals: Stopping) -> None:
+    metrics = Metrics(SERVED)
+    _log.info("starting", version=version(), workers=settings.workers)
+    async with AsyncExitStack() as stack:
+        try:
+            listen = stack.enter_context(shared_port(settings.listen))
+        except OSError as error:
+            raise _cannot_listen("TURNSTORE_LISTEN", settings.listen) from error
+        if settings.health_listen is not None:
+            try:
+                stack.enter_context(shared_port(settings.health_listen))
+            except OSError as error:
+                raise _cannot_listen("TURNSTORE_HEALTH_LISTEN", settings.health_listen) from error
+        workers = Workers(metrics)
+        metrics_listen = _serve_metrics(settings, workers.registry, stack)
+        uri, mongod = await _find_database(settings, stack)
+        if mongod is not None:
+            store = await open_store(uri, settings)
+            try:
+                await _make_indexes(store)
+            finally:
+                await store.close()
+        stack.callback(workers.kill)
+
+        def all_listen() -> None:
+            _log.info(
+                "listening",
+                listen=str(listen),
+                metrics_listen=str(metrics_listen or "off"),
+                workers=workers.processes,
+            )
+            metrics.ready.set(1)  # what is told is the least of all processes
+            _write_ready_file(settings, listen, metrics_listen, uri, stack)
+
+        embedded_uri = None if mongod is None else uri
+        commands = [worker_command(number, listen, embedded_uri) for number in range(settings.workers)]
+        outcomes = await _first_of(
+            workers.run(commands, all_listen), _ended_by_itself(mongod), signals.stop.wait()
+        )
+        metrics.ready.set(0)
+        time_for_calls = (settings.shutdown_pause + settings.shutdown_grace).total_seconds()
+        problems = await workers.stop(time_for_calls + END_SECONDS, signals.hurry)
+        _raise_from(outcomes)
+        if problems:
+            raise StartError(f"{'; '.join(problems)}.")
+
+
+async def _first_of(*works: Coroutine[Any, Any, Any]) -> list[Any]:
+    """Runs all until one ends; what came of each, its error or its result."""
+    tasks = [asyncio.create_task(work) for work in works]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _raise_from(outcomes: list[Any]) -> None:
+    for outcome in outcomes:
+        if isinstance(outcome, WorkerError):
+            raise StartError(f"{outcome}, so the service ends.") from outcome
+        if isinstance(outcome, Exception):
+            raise outcome
+
+
+class _Signals(Stopping):
     """What SIGTERM and SIGINT ask for."""
 
     def __init__(self) -> None:
-        self.stop = asyncio.Event()
-        self.hurry = asyncio.Event()
+        super().__init__()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._received, number)
 
     def _received(self, number: signal.Signals) -> None:
-        (self.hurry if self.stop.is_set() else self.stop).set()
+        self.ask()
         _log.info("signal received", signal=number.name)
 
 
@@ -213,11 +311,11 @@ async def _make_indexes(store: MongoStore) -> None:
         raise StartError(f"The indexes cannot be made: {error}{cause}") from error
 
 
-def _serve_metrics(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Address | None:
+def _serve_metrics(settings: Settings, registry: CollectorRegistry, stack: AsyncExitStack) -> Address | None:
     if settings.metrics_listen is None:
         return None
     try:
-        endpoint = MetricsEndpoint(metrics, settings.metrics_listen)
+        endpoint = MetricsEndpoint(registry, settings.metrics_listen)
     except OSError as error:
         raise _cannot_listen("TURNSTORE_METRICS_LISTEN", settings.metrics_listen) from error
     stack.push_async_callback(asyncio.to_thread, endpoint.close)
@@ -228,7 +326,8 @@ async def _serve_health(settings: Settings, health: HealthServicer, stack: Async
     """Health once more, alone and in the clear: it tells nothing but whether the service can serve."""
     if settings.health_listen is None:
         return
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    # Any of several workers can tell: they have the same database, and the service ends with the first of them.
+    server = grpc.aio.server(options=[("grpc.so_reuseport", int(settings.workers > 1))])
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     try:
         server.add_insecure_port(str(settings.health_listen))
@@ -286,10 +385,10 @@ async def _ended_by_itself(mongod: EmbeddedMongod | None) -> None:
 
 
 async def _drain(
-    server: grpc.aio.Server, health: HealthServicer, settings: Settings, signals: _Signals
+    server: grpc.aio.Server, health: HealthServicer, settings: Settings, stopping: Stopping
 ) -> None:
     """Lets load balancers notice, then running calls end; a second signal cuts both short."""
-    hurry = asyncio.create_task(signals.hurry.wait())
+    hurry = asyncio.create_task(stopping.hurry.wait())
     await asyncio.wait((hurry,), timeout=settings.shutdown_pause.total_seconds())
     health.end_watches()
     stopped = asyncio.create_task(server.stop(settings.shutdown_grace.total_seconds()))

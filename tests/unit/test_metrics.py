@@ -69,7 +69,7 @@ def test_database_call_is_counted_and_timed(metrics: Metrics, value: Value) -> N
 
 
 def test_endpoint_serves_what_prometheus_reads(metrics: Metrics) -> None:
-    endpoint = MetricsEndpoint(metrics, Address("127.0.0.1", 0))
+    endpoint = MetricsEndpoint(metrics.registry, Address("127.0.0.1", 0))
     try:
         with urllib.request.urlopen(f"http://{endpoint.address}/metrics", timeout=10) as reply:
             families = {
@@ -86,12 +86,12 @@ def test_endpoint_serves_what_prometheus_reads(metrics: Metrics) -> None:
 
 
 def test_endpoint_that_is_closed_frees_its_port(metrics: Metrics) -> None:
-    endpoint = MetricsEndpoint(metrics, Address("127.0.0.1", 0))
+    endpoint = MetricsEndpoint(metrics.registry, Address("127.0.0.1", 0))
     endpoint.close()
-    again = MetricsEndpoint(metrics, endpoint.address)
+    again = MetricsEndpoint(metrics.registry, endpoint.address)
     again.close()
 
 
 def test_endpoint_on_a_port_in_use_is_refused(metrics: Metrics) -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder, pytest.raises(OSError, match="in use"):
-        MetricsEndpoint(metrics, Address("127.0.0.1", holder.getsockname()[1]))
+        MetricsEndpoint(metrics.registry, Address("127.0.0.1", holder.getsockname()[1]))

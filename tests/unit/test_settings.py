@@ -77,6 +77,7 @@ def test_defaults_are_those_that_are_promised() -> None:
         "TURNSTORE_SHUTDOWN_PAUSE": "0s",
         "TURNSTORE_SHUTDOWN_GRACE": "20s",
         "TURNSTORE_REFLECTION": "true",
+        "TURNSTORE_WORKERS": "1",
         "TURNSTORE_UVLOOP": "true",
         "TURNSTORE_READY_FILE": "",
     }
@@ -127,6 +128,7 @@ def test_every_setting_is_described() -> None:
         ("TURNSTORE_SHUTDOWN_PAUSE", "10m", "shutdown_pause", timedelta(minutes=10)),
         ("TURNSTORE_SHUTDOWN_GRACE", "0s", "shutdown_grace", timedelta(0)),
         ("TURNSTORE_REFLECTION", "false", "reflection", False),
+        ("TURNSTORE_WORKERS", "4", "workers", 4),
         ("TURNSTORE_UVLOOP", "0", "uvloop", False),
         ("TURNSTORE_READY_FILE", "ready.json", "ready_file", Path("ready.json")),
         ("turnstore_pool_size", "3", "pool_size", 3),
@@ -301,6 +303,7 @@ def test_certificates_without_a_mapping_are_no_credentials(monkeypatch: pytest.M
         ("TURNSTORE_SHUTDOWN_PAUSE", "11m", "must be from 0s to 10m"),
         ("TURNSTORE_SHUTDOWN_GRACE", "-1s", "must be a number and a unit"),
         ("TURNSTORE_REFLECTION", "maybe", "must be true or false"),
+        ("TURNSTORE_WORKERS", "0", "must be from 1 to 64"),
         ("TURNSTORE_UVLOOP", "", "must be true or false"),
         ("TURNSTORE_READY_FILE", "", "must be a path"),
         ("TURNSTORE_METRICS_LISTEN", "127.0.0.1:50051", "are the same address"),

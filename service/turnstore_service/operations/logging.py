@@ -35,6 +35,7 @@ def configure_logging(
     level: Literal["debug", "info", "warning", "error"],
     form: Literal["auto", "json", "console"],
     stream: TextIO | None = None,
+    worker: int | None = None,
 ) -> None:
     """Sets up the process's logs, those of libraries included.
 
@@ -42,6 +43,7 @@ def configure_logging(
         level: The least severity that is logged.
         form: The look of a line; auto: for people on a terminal, else JSON.
         stream: Where to; standard error unless given.
+        worker: Which of several workers the process is; its lines say so.
     """
     stream = sys.stderr if stream is None else stream
     if form == "auto":
@@ -60,6 +62,8 @@ def configure_logging(
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
     ]
+    if worker is not None:
+        shared.insert(0, _add_worker(worker))
     if form == "json":
         shared.append(structlog.processors.format_exc_info)
     least = getattr(logging, level.upper())
@@ -105,6 +109,14 @@ class _LineWriter:
 def _json(event: _EventDict, **_: Any) -> str:
     first = {name: event.pop(name) for name in ("time", "level", "event") if name in event}
     return orjson.dumps({**first, **event}, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def _add_worker(number: int) -> structlog.typing.Processor:
+    def add(_logger: Any, _method: str, event: _EventDict) -> _EventDict:
+        event.setdefault("worker", number)
+        return event
+
+    return add
 
 
 def _add_request_id(_logger: Any, _method: str, event: _EventDict) -> _EventDict:

@@ -133,7 +133,7 @@ class Metrics:
         )
         self.database_calls_limit = Gauge(
             "turnstore_database_calls_limit",
-            "Calls to the database that this process makes at one time.",
+            "Calls to the database that are made at one time at the most.",
             registry=registry,
         )
         self.appends_retried = Counter(
@@ -225,7 +225,7 @@ class Metrics:
 class MetricsEndpoint:
     """Serves the metrics over HTTP at /metrics, in a thread of its own."""
 
-    def __init__(self, metrics: Metrics, address: Address) -> None:
+    def __init__(self, registry: CollectorRegistry, address: Address) -> None:
         """Listens at once.
 
         Raises:
@@ -234,7 +234,7 @@ class MetricsEndpoint:
         self._server: WSGIServer
         self._thread: threading.Thread
         self._server, self._thread = prometheus_client.start_http_server(
-            address.port, address.host, registry=metrics.registry
+            address.port, address.host, registry=registry
         )
         self.address = Address(address.host, self._server.server_port)
         """Where it listens, with the real port."""

@@ -383,6 +383,12 @@ class Settings(BaseSettings):
         description="On SIGTERM, after the pause, how long running calls may take to end.",
     )
     reflection: bool = Field(default=True, description="Whether server reflection is served: true or false.")
+    workers: Annotated[int, _between(int, "1", "64")] = Field(
+        default=1,
+        description="Processes that take calls, from 1 to 64. Several share the port, each connection being "
+        "one's; their metrics are added up, and each has the limits and TURNSTORE_POOL_SIZE for itself. When "
+        "one ends by itself, the service ends, with status 1.",
+    )
     uvloop: bool = Field(
         default=True,
         description="Whether the event loop of uvloop is used where it is installed: true or false.",
