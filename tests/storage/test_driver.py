@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import pytest
 
 from tests.faults.replica_set import ReplicaSet, replica_set
+from turnstore_service.observing import NoObserver
 from turnstore_service.storage.errors import StoreBrokenError, StoreDeadlineError, StoreUnavailableError
 from turnstore_service.storage.mongo.driver import (
     Database,
@@ -130,11 +131,11 @@ async def test_deadline_ends_a_call_that_the_database_does_not_answer(
 async def test_call_whose_deadline_passes_in_the_queue_does_not_ask(members: ReplicaSet) -> None:
     told: list[tuple[str, str]] = []
 
-    class Observer:
+    class Listener(NoObserver):
         def database_call(self, operation: str, outcome: str, seconds: float, waited: float) -> None:
             told.append((operation, outcome))
 
-    database = Database(members.uri, "driver", 1, Observer())
+    database = Database(members.uri, "driver", 1, Listener())
     try:
         await database.command("ping")
         with members.failing(["find"], blockConnection=True, blockTimeMS=300):

@@ -32,6 +32,8 @@ PAYLOAD = -1
 _SWEEP_BATCH = 500
 
 _NAME = {int(Part.INPUT): "input", int(Part.OUTPUT): "output", PAYLOAD: "payload"}
+SIDES = tuple(f"{name}_side" for name in _NAME.values())
+"""Fields of a response that hold the token of a part that was moved out."""
 
 
 class Bodies:
@@ -43,10 +45,10 @@ class Bodies:
     async def move_out(self, document: Document, scope_key: str) -> None:
         """Moves parts of a response's document out of it, the largest first, until what stays is small enough.
 
-        A part that was moved is absent, and `input_side`, `output_side` or `payload_side` tells the token. A part
-        whose texts are not in the document (an update leaves the input as stored) is left alone.
+        A part that was moved is null, and `input_side`, `output_side` or `payload_side` tells the token, its own for
+        each part: an update replaces one and not the other. A part whose texts are not in the document (an update
+        leaves the input as stored) is left alone.
         """
-        token = ObjectId().binary
         parts = sorted(_NAME, key=lambda part: -int(document.get(f"{_NAME[part]}_size", 0)))
         for part in parts:
             if inline_size(document) <= INLINE_BYTES:
@@ -56,6 +58,7 @@ class Bodies:
             content = document.get(field)
             if not content:
                 continue
+            token = ObjectId().binary
             await self._write(
                 token, scope_key, document["_id"], part, [content] if part == PAYLOAD else content
             )
@@ -113,17 +116,18 @@ class Bodies:
             )
             if not packs:
                 return removed
-            removed += await self._remove_orphans(packs)
+            gone = await self._remove_orphans(packs)
+            removed += gone
             newest = packs[-1]["create_time"]
             if len(packs) < _SWEEP_BATCH:
                 return removed
-            since = newest if newest != since else newest + timedelta(milliseconds=1)
+            since = newest if gone or newest != since else newest + timedelta(milliseconds=1)
 
     async def _remove_orphans(self, packs: Sequence[Document]) -> int:
         responses = await self._database.find(
             RESPONSES,
-            {"_id": {"$in": list({pack["owner"] for pack in packs})}},
-            {"input_side": 1, "output_side": 1, "payload_side": 1},
+            {"_id": {"$in": list({pack["owner"] for pack in packs})}, "deleted": {"$ne": True}},
+            dict.fromkeys(SIDES, 1),
         )
         named = {(response["_id"], token) for response in responses for token in side_tokens(response)}
         orphans: dict[str, set[bytes]] = {}
@@ -166,5 +170,4 @@ def _packs(texts: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 def side_tokens(document: Mapping[str, Any]) -> set[bytes]:
     """The tokens under which a response keeps bodies outside its document."""
-    names = ("input_side", "output_side", "payload_side")
-    return {document[name] for name in names if document.get(name)}
+    return {document[name] for name in SIDES if document.get(name)}

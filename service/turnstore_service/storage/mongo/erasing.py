@@ -12,7 +12,7 @@ from typing import Any
 from turnstore_service.replay.values import Status
 from turnstore_service.storage.errors import ResponseNotFoundError, StoreUnavailableError
 from turnstore_service.storage.mongo import documents
-from turnstore_service.storage.mongo.bodies import Bodies, side_tokens
+from turnstore_service.storage.mongo.bodies import SIDES, Bodies, side_tokens
 from turnstore_service.storage.mongo.driver import Database, Document, DuplicateKeyError
 from turnstore_service.storage.mongo.indexes import PATHS, RESPONSES
 from turnstore_service.storage.mongo.lines import DELETED_PLACE, Lines, conversation_thread
@@ -31,15 +31,12 @@ _CONTENT = dict.fromkeys(
         "output_json",
         "input_large",
         "output_large",
-        "input_side",
-        "output_side",
         "input_size",
         "output_size",
         "input_content",
         "content",
         "payload",
         "payload_size",
-        "payload_side",
         "error",
         "excluded",
         "conversation_id",
@@ -48,25 +45,26 @@ _CONTENT = dict.fromkeys(
     ),
     "",
 )
-"""What a deleted response loses whatever it was."""
-_SNAPSHOT = dict.fromkeys(("snapshot", "replay_place", "repeated"), "")
+"""What a deleted response loses whatever it was. It keeps the tokens of its bodies until these are removed, so that
+a deletion that was broken off in between can be gone on with."""
+_SNAPSHOT = ("snapshot", "replay_place", "repeated")
 """What it keeps when it alone is deleted, and loses when its whole line is."""
 _COUNTED = {
     "scope": 1,
     "root": 1,
     "revision": 1,
     "deleted": 1,
-    "snapshot": 1,
     "claims": 1,
     "repeated": 1,
     "place": 1,
-    "input_side": 1,
-    "output_side": 1,
-    "payload_side": 1,
+    **dict.fromkeys(SIDES, 1),
     "items": {
         "$add": [{"$size": {"$ifNull": ["$input.ids", []]}}, {"$size": {"$ifNull": ["$output.ids", []]}}]
     },
 }
+"""Projection: without the snapshot, which may have megabytes."""
+_UNFINISHED = [{"deleted": {"$ne": True}}, *({name: {"$exists": True}} for name in SIDES)]
+"""Matches, by `$or`, what a deletion has work with."""
 
 
 class Erasing:
@@ -84,12 +82,15 @@ class Erasing:
     async def response(self, scope: Scope, response_id: str) -> Receipt:
         """Erases a response's content. Raises ResponseNotFoundError, also the second time."""
         for _ in range(_ATTEMPTS):
-            document = await self._reading.latest(scope, response_id, _COUNTED)
-            if document is None or document.get("deleted"):
+            document = await self._reading.latest(scope, response_id, {**_COUNTED, "snapshot": 1})
+            if document is None:
+                raise ResponseNotFoundError(response_id)
+            if document.get("deleted"):
+                await self._remove_bodies(document)
                 raise ResponseNotFoundError(response_id)
             await self._tell_tree(scope, document["root"])
             if await self._erase(document):
-                await self._bodies.remove(scope.key, side_tokens(document))
+                await self._remove_bodies(document)
                 return Receipt(1, document["items"])
         raise StoreUnavailableError("too many writers of one response")
 
@@ -106,7 +107,7 @@ class Erasing:
         while True:
             batch = await self._database.find(
                 RESPONSES,
-                {**places, "deleted": {"$ne": True}, "place": {"$gt": after, "$lte": last}},
+                {**places, "$or": _UNFINISHED, "place": {"$gt": after, "$lte": last}},
                 _COUNTED,
                 [("place", 1)],
                 _BATCH,
@@ -114,13 +115,13 @@ class Erasing:
             if not batch:
                 break
             await self._tell_tree(scope, thread)
-            receipt = await self._erase_all(batch, receipt, _SNAPSHOT, {})
+            receipt = await self._erase_all(batch, receipt, _SNAPSHOT)
             after = batch[-1]["place"]
         # Responses that were deleted one by one kept their snapshots for the sake of what follows them.
         await self._database.update_many(
             RESPONSES,
             {**places, "deleted": True, "place": {"$lte": last}, "snapshot": {"$exists": True}},
-            {"$unset": _SNAPSHOT},
+            {"$unset": dict.fromkeys(_SNAPSHOT, "")},
         )
         return receipt
 
@@ -129,9 +130,10 @@ class Erasing:
 
         Safe to repeat and to be interrupted.
         """
-        erase_time = documents.utc_now() + self._grace
+        erase_time = {"$set": {"erase_time": documents.utc_now() + self._grace}}
+        gone = (*_SNAPSHOT, "claims")
         receipt = Receipt(0, 0)
-        after = f"{scope.key}\n"
+        begin = after = f"{scope.key}\n\v"  # beyond the documents by which trees tell of a loss
         end = f"{scope.key}\v"  # the character after the line feed that ends the scope in a key
         while True:
             batch = await self._database.find(
@@ -144,48 +146,63 @@ class Erasing:
             if not batch:
                 break
             after = batch[-1]["_id"]
-            for root in {
-                document["root"] for document in batch if not document.get("deleted") and "root" in document
-            }:
+            for root in {document["root"] for document in batch if not document.get("deleted")}:
                 await self._tell_tree(scope, root)
-            live = [document for document in batch if "place" in document and not document.get("deleted")]
-            gone = {**_SNAPSHOT, "claims": ""}
-            receipt = await self._erase_all(live, receipt, gone, {"erase_time": erase_time})
+            receipt = await self._erase_all(batch, receipt, gone)
             await self._database.update_many(
                 RESPONSES,
                 {"_id": {"$in": [document["_id"] for document in batch]}, "deleted": True},
-                {"$set": {"erase_time": erase_time}, "$unset": gone},
+                {**erase_time, "$unset": dict.fromkeys(gone, "")},
             )
-        # The documents that tell trees of their losses were written while this went on.
-        told = {"_id": {"$gte": f"{scope.key}\n\n", "$lt": f"{scope.key}\n\v"}}
-        await self._database.update_many(RESPONSES, told, {"$set": {"erase_time": erase_time}})
-        await self._database.update_many(PATHS, {"scope": scope.key}, {"$set": {"erase_time": erase_time}})
+        # What came meanwhile stays, and needs what tells of its tree.
+        stays = await self._database.find(
+            RESPONSES, {"_id": {"$gt": begin, "$lt": end}, "deleted": {"$ne": True}}, {"root": 1}
+        )
+        roots = list({document["root"] for document in stays})
+        await self._database.update_many(
+            RESPONSES,
+            {
+                "_id": {"$gt": f"{scope.key}\n\n", "$lt": begin},
+                "thread": {"$nin": roots},
+                "erase_time": {"$exists": False},
+            },
+            erase_time,
+        )
+        await self._database.update_many(
+            PATHS, {"scope": scope.key, "root": {"$nin": roots}, "erase_time": {"$exists": False}}, erase_time
+        )
         return receipt
 
-    async def _erase_all(
-        self, batch: Sequence[Document], receipt: Receipt, also: dict[str, str], fields: dict[str, Any]
-    ) -> Receipt:
+    async def _erase_all(self, batch: Sequence[Document], receipt: Receipt, also: Sequence[str]) -> Receipt:
         """Erases responses; those that a writer changed meanwhile are read again."""
         responses, items = receipt.responses, receipt.items
         for document in batch:
             current: Document | None = document
             while current is not None and not current.get("deleted"):
-                if await self._erase(current, also, fields):
-                    await self._bodies.remove(current["scope"], side_tokens(current))
+                if await self._erase(current, also):
                     responses += 1
                     items += current["items"]
                     break
                 current = await self._database.find_one(RESPONSES, {"_id": document["_id"]}, _COUNTED)
+            if current is not None:
+                await self._remove_bodies(current)
         return Receipt(responses, items)
 
-    async def _erase(
-        self, document: Document, also: dict[str, str] | None = None, fields: dict[str, Any] | None = None
-    ) -> bool:
+    async def _remove_bodies(self, document: Document) -> None:
+        """Removes what a deleted response kept outside of its document."""
+        tokens = side_tokens(document)
+        if tokens:
+            await self._bodies.remove(document["scope"], tokens)
+            await self._database.update_one(
+                RESPONSES, {"_id": document["_id"]}, {"$unset": dict.fromkeys(SIDES, "")}
+            )
+
+    async def _erase(self, document: Document, also: Sequence[str] = ()) -> bool:
         """Makes a response content-free, if it is still as it was read."""
-        unset = {**_CONTENT, **(also or {})}
+        unset = {**_CONTENT, **dict.fromkeys(also, "")}
         if "snapshot" not in document:
             unset["replay_place"] = ""
-        change: dict[str, Any] = {"deleted": True, "status": int(Status.UNSPECIFIED), **(fields or {})}
+        change: dict[str, Any] = {"deleted": True, "status": int(Status.UNSPECIFIED)}
         # Claims that another holder relies on stay: they are hashes, and whoever brings the id again must look.
         kept = {documents.claim(item_id) for item_id in document.get("repeated", ())}
         if "snapshot" in document and "snapshot" not in unset:

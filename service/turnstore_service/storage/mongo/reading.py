@@ -389,8 +389,9 @@ class Reading:
     async def _text(self, document: Document, ref: BodyRef, large: "_Large") -> str:
         name = _NAME[ref.part]
         for field in (f"{name}_json", f"{name}_large"):
-            if field in document:
-                return str(document[field][ref.position])
+            texts = document.get(field)
+            if texts is not None:
+                return str(texts[ref.position])
         if ref.position not in large.pack:
             token = document[f"{name}_side"]
             large.pack = await self._bodies.read(document["scope"], token, int(ref.part), ref.position)
