@@ -15,9 +15,11 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from turnstore_service.operations.credentials.opening import open_access
 from turnstore_service.operations.health import HealthServicer
 from turnstore_service.operations.metrics import Metrics
 from turnstore_service.operations.settings import Settings
+from turnstore_service.operations.tls import server_credentials
 from turnstore_service.storage.mongo.store import MongoStore
 
 WAIT_SECONDS = 30.0
@@ -156,12 +158,12 @@ async def service_in_process(**settings: Any) -> AsyncIterator[RunningService]:
     chosen = Settings(**{"listen": "127.0.0.1:0", **settings})
     metrics = Metrics(server.SERVED)
     grpc_server = server.make_server(chosen, metrics)
-    address = server.bind(grpc_server, chosen.listen)
+    address = server.bind(grpc_server, chosen.listen, server_credentials(chosen))
     assert chosen.mongodb_uri is not None
     store = await server.open_store(chosen.mongodb_uri, chosen, metrics)
     try:
         await store.migrate()
-        health = server.add_services(grpc_server, store, chosen)
+        health = server.add_services(grpc_server, store, chosen, open_access(chosen))
         await grpc_server.start()
         try:
             async with grpc.aio.insecure_channel(

@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import structlog
@@ -19,14 +19,19 @@ from turnstore.v1 import history_service_pb2
 from turnstore_service.embedded.binary import find_mongod
 from turnstore_service.embedded.mongod import EmbeddedMongod
 from turnstore_service.operations.addresses import Address
+from turnstore_service.operations.connections import connection_options
+from turnstore_service.operations.credentials.opening import open_access
 from turnstore_service.operations.health import CHECK_SECONDS, HealthMonitor, HealthServicer
+from turnstore_service.operations.live_files import FileError
 from turnstore_service.operations.metrics import Metrics, MetricsEndpoint, version
 from turnstore_service.operations.settings import MIB, Settings, mask_uri
 from turnstore_service.operations.shared_port import shared_port
 from turnstore_service.operations.stopping import Stopping
 from turnstore_service.operations.sweeping import sweep_forever
+from turnstore_service.operations.tls import server_credentials
 from turnstore_service.operations.worker import Seat
 from turnstore_service.operations.workers import END_SECONDS, WorkerError, Workers, worker_command
+from turnstore_service.rpc.access import Access
 from turnstore_service.rpc.interceptors.call_log import CallLogInterceptor
 from turnstore_service.rpc.interceptors.metrics import MetricsInterceptor
 from turnstore_service.rpc.service import HistoryService
@@ -40,6 +45,8 @@ SERVED: Sequence[Any] = (
     reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"],
 )
 """Descriptors of all services that the server has."""
+
+Opened = TypeVar("Opened")
 
 _MONGOD_POLL_SECONDS = 0.5
 
@@ -61,32 +68,48 @@ def make_server(settings: Settings, metrics: Metrics) -> grpc.aio.Server:
             # Somewhat more than the service's own limit, which is answered with a reason and the size.
             ("grpc.max_receive_message_length", settings.max_request_bytes + MIB),
             ("grpc.max_send_message_length", -1),
+            *connection_options(settings),
         ],
     )
 
 
-def bind(server: grpc.aio.Server, address: Address) -> Address:
-    """Opens the port; returns the address with the real port.
+def bind(
+    server: grpc.aio.Server, address: Address, credentials: grpc.ServerCredentials | None = None
+) -> Address:
+    """Opens the port, with TLS if there are credentials; returns the address with the real port.
 
     Raises:
         StartError: It cannot be opened.
     """
     try:
-        return Address(address.host, server.add_insecure_port(str(address)))
+        if credentials is None:
+            return Address(address.host, server.add_insecure_port(str(address)))
+        return Address(address.host, server.add_secure_port(str(address), credentials))
     except RuntimeError as error:
         raise _cannot_listen("TURNSTORE_LISTEN", address) from error
 
 
 def add_services(
-    server: grpc.aio.Server, store: MongoStore, settings: Settings, metrics: Metrics | None = None
+    server: grpc.aio.Server,
+    store: MongoStore,
+    settings: Settings,
+    access: Access,
+    metrics: Metrics | None = None,
 ) -> HealthServicer:
     """Puts all services into the server; returns the one that tells health, which is not ready yet."""
-    HistoryService(store, settings, observer=metrics).add_to_server(server)
+    HistoryService(store, settings, access, metrics).add_to_server(server)
     health = HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     if settings.reflection:
         reflection.enable_server_reflection([service.full_name for service in SERVED], server)
     return health
+
+
+def _opened(open_files: Callable[[Settings], Opened], settings: Settings) -> Opened:
+    try:
+        return open_files(settings)
+    except FileError as error:
+        raise StartError(f"{error}.") from error
 
 
 async def open_store(uri: str, settings: Settings, metrics: Metrics | None = None) -> MongoStore:
@@ -162,7 +185,8 @@ async def _take_calls(
     _log.info("starting", version=version())
     # What is pushed first ends last: metrics are there to the end, and the database outlives the last call.
     async with AsyncExitStack() as stack:
-        listen = bind(server, settings.listen)
+        access = _opened(open_access, settings)
+        listen = bind(server, settings.listen, _opened(server_credentials, settings))
         metrics_listen = _serve_metrics(settings, metrics.registry, stack)
         uri, mongod = await _find_database(settings, stack)
         store = await open_store(uri, settings, metrics)
@@ -170,7 +194,7 @@ async def _take_calls(
         if mongod is not None:
             await _make_indexes(store)
         metrics.database_calls_limit.set(settings.pool_size)
-        health = add_services(server, store, settings, metrics)
+        health = add_services(server, store, settings, access, metrics)
         monitor = HealthMonitor(
             _CheckedStore(store),
             health,
@@ -180,7 +204,13 @@ async def _take_calls(
         await _serve_health(settings, health, stack)
         await server.start()
         stack.push_async_callback(server.stop, None)
-        _log.info("listening", listen=str(listen), metrics_listen=str(metrics_listen or "off"))
+        _log.info(
+            "listening",
+            listen=str(listen),
+            metrics_listen=str(metrics_listen or "off"),
+            auth=settings.auth,
+            tls=settings.server_tls_cert is not None,
+        )
         _write_ready_file(settings, listen, metrics_listen, uri, stack)
         on_listening()
 

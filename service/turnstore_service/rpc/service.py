@@ -19,7 +19,7 @@ from turnstore_service.operations.logging import note_call, request_id
 from turnstore_service.operations.settings import Settings
 from turnstore_service.replay.values import POLICIES
 from turnstore_service.rpc import errors, history, parsing, responses
-from turnstore_service.rpc.access import RIGHTS, Access, OpenAccess, Right, namespace_reader
+from turnstore_service.rpc.access import RIGHTS, Access, Right, namespace_reader
 from turnstore_service.rpc.calls import Backend
 from turnstore_service.rpc.errors import STATUS_DETAILS, ApiError, internal, invalid, too_large, unimplemented
 from turnstore_service.rpc.interceptors.call_log import REQUEST_ID_KEY
@@ -57,7 +57,7 @@ class HistoryService:
         self,
         store: MongoStore,
         settings: Settings,
-        access: Access | None = None,
+        access: Access,
         observer: Observer | None = None,
     ) -> None:
         """Serves nothing yet.
@@ -65,11 +65,11 @@ class HistoryService:
         Args:
             store: Where everything is.
             settings: Limits and defaults.
-            access: Checks credentials. None: there are none, and everybody may do everything.
+            access: Checks credentials.
             observer: Counts what is answered.
         """
         self._observer = observer or NoObserver()
-        self._access = OpenAccess() if access is None else access
+        self._access = access
         self._limits = CallLimits(
             settings.max_calls,
             settings.max_calls_per_namespace,
