@@ -1,5 +1,6 @@
 """Replica sets of a test's own, whose members can be killed, stopped and told to fail."""
 
+import asyncio
 import socket
 import subprocess
 import sys
@@ -136,22 +137,40 @@ class ReplicaSet:
         return member
 
     @contextmanager
-    def failing(self, commands: Sequence[str], times: int | None = None, **how: Any) -> Iterator[None]:
-        """Makes the primary fail these commands; `how` is the data of the server's own fail point
+    def failing(self, commands: Sequence[str], times: int | None = None, **how: Any) -> "Iterator[FailPoint]":
+        """Makes the primary fail these commands of the service; `how` is the data of the server's own fail point
         failCommand, `times` how often. Needs the parameter enableTestCommands.
         """
         mode: Any = "alwaysOn" if times is None else {"times": times}
         with self.primary().client() as client:
-            client.admin.command(
+            answer = client.admin.command(
                 "configureFailPoint",
                 "failCommand",
                 mode=mode,
                 data={"failCommands": list(commands), "appName": "turnstore", **how},
             )
             try:
-                yield
+                yield FailPoint(client, answer["count"])
             finally:
                 client.admin.command("configureFailPoint", "failCommand", mode="off")
+
+
+class FailPoint:
+    """The server's own fail point failCommand, switched on."""
+
+    def __init__(self, client: "pymongo.MongoClient[dict[str, Any]]", count: int) -> None:
+        self._client = client
+        self._count = count
+
+    async def reached(self) -> None:
+        """Returns when a command has met it."""
+        await asyncio.to_thread(
+            self._client.admin.command,
+            "waitForFailPoint",
+            "failCommand",
+            timesEntered=self._count + 1,
+            maxTimeMS=int(START_SECONDS * 1000),
+        )
 
 
 @contextmanager
