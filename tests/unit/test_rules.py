@@ -161,7 +161,7 @@ def _through_a_window(line: list[Turn], question: Question) -> Answer:
             ]
             turns = older + window
             sifted = sift(turns, question, {})
-            more_ids, more_keys = look_behind(turns, sifted, question)
+            more_ids, more_keys = look_behind(turns, sifted, question, len(older))
             if not behind or (more_ids <= ids and more_keys <= keys):
                 break
             ids |= more_ids

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from turnstore_service.replay.rules import Sifted, cut, explain, look_behind, sift
+from turnstore_service.replay.rules import Sifted, contributes_whole, cut, explain, look_behind, sift
 from turnstore_service.replay.values import Entry, Excluded, Holder, LimitUnit, Question, Reason, Turn
 from turnstore_service.storage.mongo import documents
-from turnstore_service.storage.mongo.reading import Reading
+from turnstore_service.storage.mongo.reading import Batch, Reading
 from turnstore_service.storage.values import NO_END, Line, Texts
 
 BODIES_ALONG_UNITS = 1000
@@ -47,6 +47,15 @@ class History:
         return digest.digest()
 
 
+@dataclass(frozen=True, slots=True)
+class PlainHistory:
+    """A history about whose items nothing had to be decided."""
+
+    item_ids: Sequence[str]
+    truncated: bool
+    ancestor_deleted: bool
+
+
 class _Window:
     """The turns of one or two lines that have been read, oldest first."""
 
@@ -79,11 +88,11 @@ class _Window:
         """Settles by what time a running turn counts as abandoned."""
         self._abandoned_before = await self._reading.abandoned_before()
 
-    async def grow(self, count: int) -> None:
+    async def read(self, count: int) -> Batch:
         """Reads that many older turns."""
         line = self._lines[self._at]
         first = self._below > NO_END
-        batch = await self._reading.turns(
+        return await self._reading.turns(
             line,
             below=self._below,
             count=count,
@@ -92,16 +101,20 @@ class _Window:
             ask_deleted=first,
             abandoned_before=self._abandoned_before,
         )
+
+    def take(self, batch: Batch) -> None:
+        """Takes in what was read."""
+        found = batch.turns()
         self.deleted = self.deleted or batch.deleted
-        if batch.turns:
-            self._below = batch.turns[-1][0]
-            if first and self._at == len(self._lines) - 1:
-                self.newest_place = batch.turns[0][0]
+        if found:
+            if self._below > NO_END and self._at == len(self._lines) - 1:
+                self.newest_place = batch.newest_place
+            self._below = found[-1][0]
         known = {turn.key for turn in self._turns}
-        self._turns[:0] = [turn for _, turn in reversed(batch.turns) if turn.key not in known]
-        self.revisions.update(batch.revisions)
-        self.texts.update(batch.texts)
-        for _, turn in batch.turns:
+        self._turns[:0] = [turn for _, turn in reversed(found) if turn.key not in known]
+        self.revisions.update(batch.revisions())
+        self.texts.update(batch.texts())
+        for _, turn in found:
             self._older.pop(turn.key, None)
         if not batch.more:
             self._at -= 1
@@ -146,7 +159,7 @@ class _Window:
                 self.revisions.setdefault(key, revision)
 
     async def _look_behind(self, turns: Sequence[Turn], sifted: Sifted) -> bool:
-        ids, calls = look_behind(turns, sifted, self._question)
+        ids, calls = look_behind(turns, sifted, self._question, self.looked_up)
         if len(self._lines) > 1:
             # Writes record repeated ids along their own line: what another line holds has to be looked up.
             ids.update(entry.head.id for entry in sifted.entries)
@@ -180,14 +193,63 @@ async def resolve(
     window = _Window(reading, lines, question, explained, full)
     await window.prepare()
     count = _first_guess(question)
+    window.take(await window.read(count))
+    return await _resolve_in(window, question, count, explained=explained)
+
+
+async def resolve_ids(reading: Reading, line: Line, question: Question) -> PlainHistory | History:
+    """The item ids of a line's history, for a policy that looks at nothing but turns.
+
+    Most such histories are plain: every turn contributes whole and no id stands twice, so that the newest ids
+    are the answer. Whatever is not plain is decided by the rules.
+    """
+    window = _Window(reading, (line,), question, explained=False, full=False)
+    await window.prepare()
+    count = _first_guess(question)
+    batch = await window.read(count)
+    plain = _plain(batch, question)
+    if plain is not None:
+        return plain
+    window.take(batch)
+    return await _resolve_in(window, question, count, explained=False)
+
+
+def looks_at_turns_alone(question: Question, lines: Sequence[Line]) -> bool:
+    """Whether the ids of a history depend on turns alone, not on what their items are."""
+    return (
+        len(lines) == 1 and lines[0].tail is None and not question.policy.matches_calls and not question.named
+    )
+
+
+def _plain(batch: Batch, question: Question) -> PlainHistory | None:
+    turns = batch.plain_ids(contributes_whole(question.policy))
+    if turns is None:
+        return None
+    limit = question.limit
+    if limit is not None and question.unit is LimitUnit.TURNS:
+        turns = [ids for ids in turns if ids]
+        truncated = len(turns) > limit
+        turns = turns[:limit]
+        limit = None
+    else:
+        truncated = limit is not None and sum(map(len, turns)) > limit
+    ids = [item_id for turn in reversed(turns) for item_id in turn]
+    if (batch.more and not truncated) or len(set(ids)) < len(ids):
+        return None
+    return PlainHistory(
+        ids[len(ids) - limit :] if truncated and limit is not None else ids, truncated, batch.deleted
+    )
+
+
+async def _resolve_in(window: _Window, question: Question, count: int, *, explained: bool) -> History:
     while True:
-        await window.grow(count)
         sifted = await window.sift()
         answer = cut(sifted, question)
         # Looked-up turns are not all that stands before the window, so the cut has to lie within it.
         if window.complete or (answer.truncated and answer.oldest_turn >= window.looked_up):
             break
         count = min(count * 2, 1 << 20)
+        window.take(await window.read(count))
     exclusions = explain(window.turns, answer) if explained else ()
     deleted = await window.has_lost_any()
     return History(

@@ -187,10 +187,14 @@ class Metrics:
             name: self.errors.labels(name.lower())
             for name in (value.removeprefix("ERROR_REASON_") for value in errors_pb2.ErrorReason.keys())  # noqa: SIM118 - no dict
         }
-        for operation in DATABASE_OPERATIONS:
-            self.database_call_seconds.labels(operation)
-            for outcome in DATABASE_OUTCOMES:
-                self.database_calls.labels(operation, outcome)
+        self._database_series = {
+            (operation, outcome): (
+                self.database_calls.labels(operation, outcome),
+                self.database_call_seconds.labels(operation),
+            )
+            for operation in DATABASE_OPERATIONS
+            for outcome in DATABASE_OUTCOMES
+        }
 
     def database_call_began(self) -> None:
         """Counts a call to the database in."""
@@ -199,8 +203,9 @@ class Metrics:
     def database_call(self, operation: str, outcome: str, seconds: float, waited: float) -> None:
         """Counts one call to the database, and out. `waited`: the seconds before it, in the queue."""
         self.database_calls_in_progress.dec()
-        self.database_calls.labels(operation, outcome).inc()
-        self.database_call_seconds.labels(operation).observe(seconds)
+        calls, took = self._database_series[operation, outcome]
+        calls.inc()
+        took.observe(seconds)
         self.database_wait_seconds.observe(waited)
 
     def append_retried(self) -> None:

@@ -24,7 +24,8 @@ class Channel:
 
     def send(self, kind: str, body: Any = None) -> None:
         """Sends a message without waiting; to nobody, when the other process is gone."""
-        self._writer.write(orjson.dumps([kind, body]) + b"\n")
+        if not self._writer.is_closing():
+            self._writer.write(orjson.dumps([kind, body]) + b"\n")
 
     async def receive(self) -> tuple[str, Any] | None:
         """The next message. None: the other process is gone, or has closed its end."""

@@ -109,6 +109,8 @@ class Worker:
                 await asyncio.wait((ended,), timeout=ping_seconds)
                 if ended.done():
                     raise WorkerError(f"{self} {self._how_it_ended()}")
+                if not self.listening.is_set():  # how long a start takes depends on the machine
+                    continue
                 try:
                     async with asyncio.timeout(hang_seconds):
                         await self.ask("ping")

@@ -345,11 +345,14 @@ def _units_begun_before(sifted: Sifted, staying: Sequence[int], cut_at: int) -> 
     return begun
 
 
-def look_behind(turns: Sequence[Turn], sifted: Sifted, question: Question) -> tuple[set[str], set[str]]:
+def look_behind(
+    turns: Sequence[Turn], sifted: Sifted, question: Question, looked_up: int
+) -> tuple[set[str], set[str]]:
     """Which ids and which pairing keys have to be looked for in older turns than those given.
 
-    Ids: those that their write recorded as repeated. Keys: those of outputs without a call in sight, and
-    those that the caller named.
+    Ids: those that their write recorded as repeated. Keys: those of outputs in the window without a call in
+    sight, and those that the caller named. The first `looked_up` turns were looked up themselves: what their
+    own outputs answer changes nothing in the window, so it is not followed further.
     """
     ids = {
         entry.head.id
@@ -362,11 +365,22 @@ def look_behind(turns: Sequence[Turn], sifted: Sifted, question: Question) -> tu
             entry.head.call
             for index, entry in enumerate(sifted.entries)
             if entry.head.call
+            and entry.turn >= looked_up
             and index not in sifted.partners
             and entry.reason in {None, Reason.UNPAIRED_OUTPUT}
             and _is_output(entry.head.type)
         )
     return ids, keys
+
+
+def contributes_whole(policy: Policy) -> frozenset[Status]:
+    """The statuses of turns whose every item contributes under a policy that leaves out no single items.
+
+    A window of such turns without a snapshot, an exclusion or an id that stands twice is its own answer.
+    """
+    return frozenset(
+        status for status in Status if status is not Status.FAILED and policy.rule(status) is TurnRule.INCLUDE
+    )
 
 
 def _is_output(item_type: str) -> bool:

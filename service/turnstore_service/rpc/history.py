@@ -6,7 +6,13 @@ from typing import Any
 
 from turnstore.v1 import history_service_pb2 as rpc
 from turnstore.v1 import replay_pb2
-from turnstore_service.history.resolving import History, resolve
+from turnstore_service.history.resolving import (
+    History,
+    PlainHistory,
+    looks_at_turns_alone,
+    resolve,
+    resolve_ids,
+)
 from turnstore_service.replay.rules import gather
 from turnstore_service.replay.values import AS_STORED, BodyRef, Entry, Head, Holder, Part, Question, Status
 from turnstore_service.rpc import pages, parsing, rendering
@@ -30,7 +36,17 @@ async def resolve_history(
     pinned, begin = cursor.numbers or (NO_END, 0)
     for _ in range(1 if cursor.numbers else _ATTEMPTS):
         lines = await _lines(backend, scope, request, pinned)
-        history = await resolve(backend.store.reading, lines, question, explained=request.explain, full=full)
+        history: History | None = None
+        if cursor.is_first and not full and not request.explain and looks_at_turns_alone(question, lines):
+            found = await resolve_ids(backend.store.reading, lines[0], question)
+            if isinstance(found, History):
+                history = found
+            elif (reply := _plain_reply(backend, found)) is not None:
+                return reply
+        if history is None:  # or too long for one page, and pages need to know of what
+            history = await resolve(
+                backend.store.reading, lines, question, explained=request.explain, full=full
+            )
         if cursor.is_first:
             backend.observer.history_resolved(len(history.entries), history.left_out)
         try:
@@ -38,6 +54,17 @@ async def resolve_history(
         except ChangedError:
             continue
     raise history_changed()
+
+
+def _plain_reply(backend: Backend, history: PlainHistory) -> rpc.ResolveHistoryResponse | None:
+    """A plain history in one page; None when it needs more."""
+    sizes = sum(map(len, history.item_ids)) * 4  # a character has at most four bytes
+    if not pages.Page(backend.page_bytes).takes_all(sizes, len(history.item_ids)):
+        return None
+    backend.observer.history_resolved(len(history.item_ids), {})
+    return rpc.ResolveHistoryResponse(
+        item_ids=history.item_ids, truncated=history.truncated, ancestor_deleted=history.ancestor_deleted
+    )
 
 
 def _check_line(request: rpc.ResolveHistoryRequest) -> None:

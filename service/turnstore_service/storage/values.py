@@ -178,19 +178,3 @@ class Line:
 
 NO_END = 1 << 40
 """A place beyond every other: a line that takes in whatever stands at its end."""
-
-
-@dataclass(slots=True)
-class Batch:
-    """Turns of a line, newest first, as one read found them."""
-
-    turns: list[tuple[int, Turn]]
-    """Place and turn."""
-    more: bool
-    """Whether older turns may exist."""
-    deleted: bool
-    """Whether the tree of the line has ever lost a response (asked for in the first read alone)."""
-    revisions: dict[str, int]
-    """Revision of each turn, by its key."""
-    texts: Texts
-    """JSON that came along with the turns."""

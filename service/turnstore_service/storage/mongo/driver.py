@@ -9,9 +9,10 @@ which is therefore handed to the driver.
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from types import TracebackType
 from typing import Any
 
 MAX_CALLS = 24
@@ -22,8 +23,7 @@ os.environ.setdefault("MOTOR_MAX_WORKERS", str(MAX_CALLS))  # read by Motor when
 import pymongo  # noqa: E402
 from bson import errors as bson_errors  # noqa: E402
 from bson.codec_options import CodecOptions  # noqa: E402
-from bson.errors import BSONError  # noqa: E402
-from motor.motor_asyncio import AsyncIOMotorClient  # noqa: E402
+from motor.motor_asyncio import AsyncIOMotorClient, AsyncIOMotorCollection  # noqa: E402
 from pymongo import errors as driver_errors  # noqa: E402
 from pymongo.read_preferences import ReadPreference  # noqa: E402
 from pymongo.write_concern import WriteConcern  # noqa: E402
@@ -101,40 +101,23 @@ class Database:
             read_preference=ReadPreference.PRIMARY,
             write_concern=WriteConcern("majority", j=True),
         )
+        self._collections: dict[str, AsyncIOMotorCollection[Document]] = {}
         self._turns = asyncio.Semaphore(max_calls)
         self._observer = observer or NoObserver()
+
+    def _collection(self, name: str) -> AsyncIOMotorCollection[Document]:
+        # Kept, because the driver makes a new one each time it is asked.
+        found = self._collections.get(name)
+        if found is None:
+            found = self._collections[name] = self._database[name]
+        return found
 
     def close(self) -> None:
         """Ends all connections."""
         self._client.close()
 
-    @asynccontextmanager
-    async def _call(self, operation: str) -> AsyncIterator[None]:
-        began = time.monotonic()
-        outcome = "error"
-        entered: float | None = None
-        try:
-            async with self._turns:
-                entered = time.monotonic()
-                self._observer.database_call_began()
-                ends = deadline.get()
-                if ends is None:
-                    yield
-                else:
-                    with pymongo.timeout(_remaining(ends)):
-                        yield
-            outcome = "ok"
-        except StoreDeadlineError:
-            outcome = "deadline"
-            raise
-        except (driver_errors.PyMongoError, bson_errors.BSONError) as error:
-            translated, outcome = _translate(error)
-            raise translated from error
-        except BSONError as error:  # the driver's own, before it asks the server
-            raise _untransferable(error) from error
-        finally:
-            if entered is not None:  # else the caller went away while it waited for its turn
-                self._observer.database_call(operation, outcome, time.monotonic() - entered, entered - began)
+    def _call(self, operation: str) -> "_Call":
+        return _Call(self._turns, self._observer, operation)
 
     async def find(
         self,
@@ -146,7 +129,7 @@ class Database:
     ) -> list[Document]:
         """The documents that match, at most `limit` (0: all)."""
         async with self._call("find"):
-            cursor = self._database[collection].find(query, projection, limit=limit, batch_size=limit)
+            cursor = self._collection(collection).find(query, projection, limit=limit, batch_size=limit)
             if sort:
                 cursor = cursor.sort(sort)
             documents: list[Document] = await cursor.to_list(None)
@@ -166,12 +149,12 @@ class Database:
     async def insert(self, collection: str, document: Document) -> None:
         """Durable on a majority when it returns. Raises DuplicateKeyError, DocumentTooLargeError."""
         async with self._call("insert"):
-            await self._database[collection].insert_one(document)
+            await self._collection(collection).insert_one(document)
 
     async def insert_many(self, collection: str, documents: Sequence[Document]) -> None:
         """Durable on a majority when it returns; in order, and not all or nothing."""
         async with self._call("insert"):
-            await self._database[collection].insert_many(documents)
+            await self._collection(collection).insert_many(documents)
 
     async def find_and_update(
         self,
@@ -184,7 +167,7 @@ class Database:
     ) -> Document | None:
         """Changes the document that matches, in one step, and gives it as it is then (or was before)."""
         async with self._call("find_and_update"):
-            found: Document | None = await self._database[collection].find_one_and_update(
+            found: Document | None = await self._collection(collection).find_one_and_update(
                 query, update, projection=projection, return_document=not before
             )
             return found
@@ -194,7 +177,7 @@ class Database:
     ) -> int:
         """Changes the first document that matches; how many matched."""
         async with self._call("update"):
-            result = await self._database[collection].update_one(query, update, upsert=upsert)
+            result = await self._collection(collection).update_one(query, update, upsert=upsert)
             return int(result.matched_count)
 
     async def update_many(
@@ -205,18 +188,18 @@ class Database:
     ) -> int:
         """Changes all documents that match, each in one step; how many were changed."""
         async with self._call("update"):
-            result = await self._database[collection].update_many(query, update)
+            result = await self._collection(collection).update_many(query, update)
             return int(result.modified_count)
 
     async def delete_many(self, collection: str, query: Mapping[str, Any]) -> int:
         """Removes all documents that match; how many."""
         async with self._call("delete"):
-            return int((await self._database[collection].delete_many(query)).deleted_count)
+            return int((await self._collection(collection).delete_many(query)).deleted_count)
 
     async def indexes(self, collection: str) -> list[Document]:
         """The indexes of a collection; none for one that does not exist."""
         async with self._call("list_indexes"):
-            return [dict(index) for index in await self._database[collection].list_indexes().to_list(None)]
+            return [dict(index) for index in await self._collection(collection).list_indexes().to_list(None)]
 
     async def command(self, name: str, value: Any = 1, **arguments: Any) -> Document:
         """Runs a database command."""
@@ -224,17 +207,49 @@ class Database:
             return dict(await self._database.command(name, value, codec_options=_CODEC, **arguments))
 
 
-def _untransferable(error: BSONError) -> StoreError:
-    if isinstance(error, driver_errors.DocumentTooLarge):
-        return DocumentTooLargeError("the document is too large")
-    return StoreBrokenError("a document cannot be encoded")
+class _Call:
+    """Surrounds one call to the database: its turn, its deadline, and the errors that may get out."""
 
+    __slots__ = ("_began", "_entered", "_observer", "_operation", "_timeout", "_turns")
 
-def _remaining(ends: float) -> float:
-    seconds = ends - time.monotonic()
-    if seconds <= 0:
-        raise StoreDeadlineError("the deadline passed before the database was asked")
-    return seconds
+    def __init__(self, turns: asyncio.Semaphore, observer: Observer, operation: str) -> None:
+        self._turns = turns
+        self._observer = observer
+        self._operation = operation
+        self._timeout: AbstractContextManager[Any] | None = None
+
+    async def __aenter__(self) -> None:
+        self._began = time.monotonic()
+        await self._turns.acquire()
+        self._entered = time.monotonic()
+        self._observer.database_call_began()
+        ends = deadline.get()
+        if ends is not None:
+            if ends <= self._entered:
+                self._end("deadline")
+                raise StoreDeadlineError("the deadline passed before the database was asked")
+            self._timeout = pymongo.timeout(ends - self._entered)
+            self._timeout.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._timeout is not None:
+            self._timeout.__exit__(kind, error, traceback)
+        if error is None:
+            self._end("ok")
+        elif isinstance(error, (driver_errors.PyMongoError, bson_errors.BSONError)):
+            translated, outcome = _translate(error)
+            self._end(outcome)
+            raise translated from error
+        else:
+            self._end("error")
+
+    def _end(self, outcome: str) -> None:
+        self._turns.release()
+        self._observer.database_call(
+            self._operation, outcome, time.monotonic() - self._entered, self._entered - self._began
+        )
 
 
 def _translate(error: driver_errors.PyMongoError | bson_errors.BSONError) -> tuple[StoreError, str]:

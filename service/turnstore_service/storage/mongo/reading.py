@@ -4,10 +4,11 @@ Every query is an index scan whose work follows what it returns.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import Any
 
-from turnstore_service.replay.values import BodyRef, Holder, Part, Turn
+from turnstore_service.replay.values import BodyRef, Holder, Part, Status, Turn
 from turnstore_service.storage.errors import (
     ChangedError,
     DataMissingError,
@@ -21,7 +22,6 @@ from turnstore_service.storage.mongo.indexes import RESPONSES
 from turnstore_service.storage.mongo.lines import DELETED_PLACE, Lines, conversation_thread
 from turnstore_service.storage.values import (
     NO_END,
-    Batch,
     Line,
     Scope,
     Segment,
@@ -41,6 +41,57 @@ RESPONSES_AT_ONCE = 100
 _PLACE = {"id": 1, "thread": 1, "place": 1, "deleted": 1, "previous_response_id": 1}
 
 
+class Batch:
+    """Turns of a line, newest first, as one read found them."""
+
+    def __init__(
+        self, found: Sequence[Document], more: bool, deleted: bool, abandoned_before: datetime | None
+    ) -> None:
+        self._found = found
+        self._abandoned_before = abandoned_before
+        self.more = more
+        """Whether older turns may exist."""
+        self.deleted = deleted
+        """Whether the line has lost a response, where that was asked for."""
+
+    @property
+    def newest_place(self) -> int:
+        """Place of the newest turn; 0 where there is none."""
+        return self._found[0]["place"] if self._found else 0
+
+    def turns(self) -> list[tuple[int, Turn]]:
+        """Place and turn."""
+        return [
+            (document["place"], documents.turn_of(document, self._abandoned_before))
+            for document in self._found
+        ]
+
+    def revisions(self) -> dict[str, int]:
+        """Revision of each turn, by its key."""
+        return {document["_id"]: document["revision"] for document in self._found}
+
+    def texts(self) -> Texts:
+        """JSON that came along with the turns."""
+        return _texts_of(self._found)
+
+    def plain_ids(self, statuses: AbstractSet[Status]) -> list[list[str]] | None:
+        """The item ids of each turn, where nothing has to be decided about any of them.
+
+        None when a turn is not of these statuses, is excluded, deleted, has a snapshot or repeated ids.
+        """
+        ids = []
+        for document in self._found:
+            if (
+                documents.status_now(document, self._abandoned_before) not in statuses
+                or "snapshot" in document
+                or "repeated" in document
+                or document.get("excluded")
+            ):
+                return None
+            ids.append(document["input"]["ids"] + document["output"]["ids"])
+        return ids
+
+
 class Reading:
     """The reads of one database."""
 
@@ -57,6 +108,12 @@ class Reading:
     ) -> Document | None:
         """The document of a response of this id that was created last: live, or what stays of a deleted one."""
         first = documents.response_key(scope, response_id, 0)
+        # Hardly any id is created twice, and looking for one key costs half of looking for the last of a range.
+        document = await self._database.find_one(
+            RESPONSES, {"_id": first}, {**projection, "deleted": 1} if projection else None
+        )
+        if document is not None and not document.get("deleted"):
+            return document
         return await self._database.find_one(
             RESPONSES,
             {"_id": {"$gte": first, "$lte": documents.response_key(scope, response_id, 0xFFFFFFFF)}},
@@ -153,13 +210,7 @@ class Reading:
             below = found[-1]["place"] if len(batch) >= limit else segments[-1].after + 1
         if ask_deleted or deleted:
             deleted = await self.lost_any(line)
-        return Batch(
-            [(document["place"], documents.turn_of(document, abandoned_before)) for document in found],
-            below > line.begin + 1,
-            deleted,
-            {document["_id"]: document["revision"] for document in found},
-            _texts_of(found),
-        )
+        return Batch(found, below > line.begin + 1, deleted, abandoned_before)
 
     async def _newest_stretch(self, line: Line, below: int, count: int) -> list[Segment]:
         """The newest segments of a line below a place, as many as can hold `count` turns, newest first."""

@@ -174,6 +174,10 @@ class Writing:
         )
         if documents.inline_size(document) > INLINE_BYTES:
             await self._bodies.move_out(document, scope.key)
+        if generation:
+            # The first of an id has to stay while there are later ones: it is where everybody looks first.
+            first = documents.response_key(scope, write.response_id, 0)
+            await self._database.update_one(RESPONSES, {"_id": first}, {"$unset": {"erase_time": ""}})
         stored = None
         try:
             async with self._turn_at(scope, write.conversation_id):
