@@ -7,6 +7,7 @@ answer to what is true of all of them: how an error is told, and that pages, ids
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -135,15 +136,7 @@ class ServiceDriver:
             else:
                 assert not page.items, "items in the view ITEM_IDS"
                 items.extend(Item(item_id) for item_id in page.item_ids)
-            exclusions.extend(
-                Exclusion(
-                    one.response_id,
-                    _status_name(one.status),
-                    replay_pb2.ExclusionReason.Name(one.reason).removeprefix("EXCLUSION_REASON_"),
-                    tuple(one.item_ids),
-                )
-                for one in page.exclusions
-            )
+            _join_exclusions(exclusions, [_exclusion(one) for one in page.exclusions])
             flags.append((page.ancestor_deleted, page.truncated))
         assert len(set(flags)) == 1, f"the pages of one history differ in their flags: {flags}"
         return History(tuple(items), tuple(exclusions), *flags[0])
@@ -313,6 +306,21 @@ def _policy(policy: Policy) -> replay_pb2.ReplayPolicy:
         tool_items=replay_pb2.ToolItems.Value(f"TOOL_ITEMS_{policy.tool_items}"),
         limit_cut=replay_pb2.LimitCut.Value(f"LIMIT_CUT_{policy.limit_cut}"),
     )
+
+
+def _exclusion(one: replay_pb2.Exclusion) -> Exclusion:
+    reason = replay_pb2.ExclusionReason.Name(one.reason).removeprefix("EXCLUSION_REASON_")
+    return Exclusion(one.response_id, _status_name(one.status), reason, tuple(one.item_ids))
+
+
+def _join_exclusions(earlier: list[Exclusion], page: list[Exclusion]) -> None:
+    """Adds the exclusions of a page to those before it. One that lies on both is one."""
+    if earlier and page:
+        last, first = earlier[-1], page[0]
+        if (last.response_id, last.reason) == (first.response_id, first.reason):
+            earlier[-1] = replace(last, item_ids=last.item_ids + first.item_ids)
+            page = page[1:]
+    earlier.extend(page)
 
 
 def _item(item: response_pb2.Item) -> Item:
