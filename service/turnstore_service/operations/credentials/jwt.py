@@ -1,7 +1,7 @@
 """JSON Web Tokens of an issuer whose public keys are known, those of Kubernetes service accounts included."""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,10 +47,9 @@ class JwtRules:
 class JwtAccess:
     """Accepts the tokens of one issuer."""
 
-    def __init__(self, keys: KeySource, rules: JwtRules, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, keys: KeySource, rules: JwtRules) -> None:
         self._keys = keys
         self._rules = rules
-        self._clock = clock
         # By token: when it expires, and whose it is. Of one key set: another one forgets them all.
         self._checked: dict[str, tuple[float, Principal]] = {}
         self._checked_with: KeySet | None = None
@@ -69,7 +68,7 @@ class JwtAccess:
             self._checked.clear()
             self._checked_with = key_set
         known = self._checked.get(token)
-        if known is not None and self._clock() < known[0]:
+        if known is not None and time.time() < known[0]:
             return known[1]
         key_id, algorithm = _header(token)
         key = None if key_set is None else key_set.find(key_id)
