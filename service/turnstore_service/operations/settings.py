@@ -102,6 +102,8 @@ def _check_uri(uri: str) -> str:
     if uri.startswith("mongodb://"):  # the other form is resolved by DNS, which is for the connection to do
         try:
             parse_uri(uri)
+        except OSError as error:
+            raise ValueError(f"names a file that cannot be used: {error.strerror}") from None
         except (PyMongoError, ValueError):
             # The driver's words could repeat a part of a password, so they are not passed on.
             raise ValueError(

@@ -238,10 +238,10 @@ def _last_contribution(entries: Sequence[Entry]) -> Entry | None:
 def _waits(call: Entry, last: Entry) -> bool:
     """Whether an unanswered call may still be answered by the next input.
 
-    It may if it belongs to the last contributing turn (in a snapshot: the turn that the last item came from)
+    It may if it belongs to the last contributing turn (for an item of a snapshot: the turn that it came from)
     and that turn ended normally.
     """
-    return last.status in _WAITS_AFTER and call.turn == last.turn and call.key == last.key
+    return last.status in _WAITS_AFTER and call.key is not None and call.key == last.key
 
 
 def _following(entries: Sequence[Entry]) -> dict[int, int]:

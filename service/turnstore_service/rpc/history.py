@@ -313,7 +313,7 @@ async def _find_items(
         line = await reading.line_of_conversation(scope, request.conversation_id)
     else:
         line = await reading.line_to(scope, request.previous_response_id)
-    behind = await reading.behind(line, NO_END + 1, set(wanted), (), abandoned)
+    behind = await reading.behind(line, NO_END + 1, set(wanted), set(), abandoned)
     turns = [turn for _, turn, _ in behind]
     revisions = {turn.key: revision for _, turn, revision in behind}
     named = {item.id for turn in turns for item in turn.snapshot}.intersection(wanted)

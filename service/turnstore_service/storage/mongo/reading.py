@@ -3,7 +3,7 @@
 Every query is an index scan whose work follows what it returns.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import Any
@@ -271,30 +271,19 @@ class Reading:
         calls: Iterable[str],
         abandoned_before: datetime | None,
     ) -> list[tuple[int, Turn, int]]:
-        """Place, turn and revision of the turns below a place that hold one of these items or calls."""
-        queries: list[tuple[str, str]] = [
-            *(("input.ids", item_id) for item_id in ids),
-            *(("output.ids", item_id) for item_id in ids),
-            *(("snapshot.ids", item_id) for item_id in ids),
-            *(("input.calls", call) for call in calls),
-            *(("output.calls", call) for call in calls),
-        ]
-        fields: dict[str, list[str]] = {}
-        for field, value in queries:
-            fields.setdefault(field, []).append(value)
-        ends = {segment.thread: segment for segment in await self._lines.lay_out(line)}
+        """Place, turn and revision of the turns below a place that hold one of these items or calls.
+
+        A turn holds what its snapshot names too, wherever the item itself stands.
+        """
+        segments = {segment.thread: segment for segment in await self._lines.lay_out(line)}
         found: dict[str, tuple[int, Turn, int]] = {}
-        projection = {**documents.HEADS, "thread": 1, "replay_place": 1}
-        if abandoned_before is not None:
-            projection["update_time"] = 1
-        for field, values in fields.items():
-            for at in range(0, len(values), IDS_AT_ONCE):
-                for document in await self._database.find(
-                    RESPONSES,
-                    {"scope": line.scope.key, field: {"$in": values[at : at + IDS_AT_ONCE]}},
-                    projection,
-                ):
-                    segment = ends.get(document["thread"])
+
+        async def look_for(field: str, values: Iterable[str]) -> AsyncIterator[Document]:
+            wanted = list(values)
+            for at in range(0, len(wanted), IDS_AT_ONCE):
+                query = {"scope": line.scope.key, field: {"$in": wanted[at : at + IDS_AT_ONCE]}}
+                for document in await self._database.find(RESPONSES, query, _BEHIND):
+                    segment = segments.get(document["thread"])
                     if (
                         segment is not None
                         and segment.after < document["place"] <= segment.last
@@ -303,6 +292,17 @@ class Reading:
                     ):
                         turn = documents.turn_of(document, abandoned_before)
                         found[document["_id"]] = document["place"], turn, document["revision"]
+                    else:
+                        yield document
+
+        named = set(ids)
+        for field in ("input.calls", "output.calls"):
+            async for elsewhere in look_for(field, calls):
+                heads = (*documents.heads_of(elsewhere["input"]), *documents.heads_of(elsewhere["output"]))
+                named.update(head.id for head in heads if head.call in calls)
+        for field, values in (("input.ids", ids), ("output.ids", ids), ("snapshot.ids", named)):
+            async for _ in look_for(field, values):
+                pass
         return sorted(found.values(), key=lambda place_turn: place_turn[0])
 
     async def holders(
@@ -467,6 +467,7 @@ class _Large:
         self.pack: Mapping[int, str] = {}
 
 
+_BEHIND = {**documents.HEADS, "thread": 1, "replay_place": 1, "update_time": 1}
 _NAME = {Part.INPUT: "input", Part.OUTPUT: "output"}
 _RESPONSE = {
     **documents.WITH_BODIES,

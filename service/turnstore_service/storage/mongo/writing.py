@@ -344,7 +344,7 @@ class Writing:
     async def _refuse_on(self, scope: Scope, write: Write, line: Line, key: str) -> None:
         input_ids = [head.id for head in write.input.heads]
         abandoned = await self._reading.abandoned_before()
-        found = await self._reading.behind(line, NO_END, set(input_ids), (), abandoned)
+        found = await self._reading.behind(line, NO_END, set(input_ids), set(), abandoned)
         turns = [turn for _, turn, _ in found]
         named = {item.id for turn in turns for item in turn.snapshot}.intersection(input_ids)
         holders, _ = await self._reading.holders(scope, sorted(named), abandoned) if named else ({}, {})
