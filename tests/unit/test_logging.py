@@ -116,3 +116,11 @@ def test_notes_are_kept_for_the_call_without_empty_ones() -> None:
 def test_note_outside_of_calls_is_let_be() -> None:
     note_call(namespace="n")
     assert call_fields.get() is None
+
+
+def test_lines_of_a_worker_say_which_one_it_is() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream, worker=0)
+    structlog.get_logger().info("ready")
+    logging.getLogger("a.library").error("broken")
+    assert [line["worker"] for line in _lines(stream)] == [0, 0]

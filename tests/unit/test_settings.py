@@ -279,6 +279,7 @@ def test_certificates_without_a_mapping_are_no_credentials(monkeypatch: pytest.M
         ("TURNSTORE_MONGODB_URI", "", "must begin with mongodb://"),
         ("TURNSTORE_MONGODB_URI", "localhost:27017", "must begin with mongodb://"),
         ("TURNSTORE_MONGODB_URI", "mongodb://", "must be mongodb://[user:password@]host"),
+        ("TURNSTORE_MONGODB_URI", "mongodb://h/?tlsCAFile=/no/such", "names a file that cannot be used"),
         ("TURNSTORE_MONGODB_DATABASE", "", "must be 1 to 63 bytes"),
         ("TURNSTORE_MONGODB_DATABASE", "a.b", "must be 1 to 63 bytes"),
         ("TURNSTORE_MONGODB_DATABASE", "admin", "is a database of MongoDB's own"),
