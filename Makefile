@@ -2,6 +2,8 @@
 PYTHON ?= python3
 PYTEST_WORKERS ?= auto
 PYTEST_ARGS ?=
+IMAGE ?= turnstore-service:dev
+BASE_IMAGE ?= python:3.11-slim-bookworm
 
 BIN := .venv/bin
 STAMP := .venv/setup.stamp
@@ -12,7 +14,7 @@ QUICK := -m "not deep and not bench and not container"
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo run test test-unit test-deep lint fmt generate verify lock bench bench-long \
-	deploy-check clean
+	image deploy-check clean
 
 help: ## Tell what there is
 	@echo "turnstore keeps agents' turns and decides which items the next turn is given."
@@ -31,6 +33,8 @@ help: ## Tell what there is
 	@echo "  PYTEST_WORKERS=0             no parallel test processes (for a debugger)"
 	@echo "  TURNSTORE_MONGODB_URI=...    'make run' uses this MongoDB instead of starting one"
 	@echo "  TURNSTORE_TEST_MONGODB_URI=... so do the tests"
+	@echo "  TURNSTORE_TEST_BASE_IMAGE=..., TURNSTORE_TEST_MONGODB_IMAGE=..."
+	@echo "                               the images that 'make deploy-check' uses; they have to be there"
 
 setup: $(STAMP) ## Make .venv from requirements.lock (only when it or a pyproject.toml changed)
 
@@ -80,8 +84,12 @@ bench: $(STAMP) ## Measure the service beside a bare floor (some minutes)
 bench-long: $(STAMP) ## Measure what needs long runs: contention, growth of memory
 	$(BIN)/python -m tests.bench --long
 
-deploy-check: $(STAMP) ## Run the tests that need a container engine
-	$(PYTEST) -m container $(PYTEST_ARGS)
+image: ## Build the container image, as IMAGE from BASE_IMAGE
+	docker build -f deploy/Dockerfile --build-arg BASE_IMAGE=$(BASE_IMAGE) -t $(IMAGE) .
+
+deploy-check: $(STAMP) ## Run what needs a container engine: tests of the image, and of the store on MongoDB in one
+	TURNSTORE_TEST_CONTAINERS=required $(PYTEST) -m container $(PYTEST_ARGS)
+	TURNSTORE_TEST_MONGODB=container $(PYTEST) $(PARALLEL) $(QUICK) tests/storage tests/rpc $(PYTEST_ARGS)
 
 clean: ## Remove .venv and caches; data under .turnstore stays
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -16,16 +17,18 @@ OVERLAYS = ("dev", "prod")
 
 
 @cache
-def _rendered(overlay: str) -> str:
+def _rendered(overlay: str) -> list[Resource]:
     folder = str(KUBERNETES / "overlays" / overlay)
     if shutil.which("kubectl") is None and shutil.which("kustomize") is not None:
-        return run_tool("kustomize", "build", folder)
-    return run_tool("kubectl", "kustomize", folder)
+        text = run_tool("kustomize", "build", folder)
+    else:
+        text = run_tool("kubectl", "kustomize", folder)
+    return list(yaml.safe_load_all(text))
 
 
 def resources(overlay: str) -> list[Resource]:
     """All resources of an overlay, new at each call."""
-    return list(yaml.safe_load_all(_rendered(overlay)))
+    return deepcopy(_rendered(overlay))
 
 
 def of_kind(overlay: str, kind: str, name: str | None = None) -> list[Resource]:
