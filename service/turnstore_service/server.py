@@ -1,5 +1,7 @@
 """The wiring of the service's process: what is started, in which order, and how it ends."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import os
@@ -7,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 import structlog
@@ -18,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from turnstore.v1 import history_service_pb2
 from turnstore_service.embedded.binary import find_mongod
 from turnstore_service.embedded.mongod import EmbeddedMongod
+from turnstore_service.observing import Observer
 from turnstore_service.operations.addresses import Address
 from turnstore_service.operations.connections import connection_options
 from turnstore_service.operations.credentials.opening import open_access
@@ -29,6 +32,7 @@ from turnstore_service.operations.shared_port import shared_port
 from turnstore_service.operations.stopping import Stopping
 from turnstore_service.operations.sweeping import sweep_forever
 from turnstore_service.operations.tls import server_credentials
+from turnstore_service.operations.tracing import open_tracing
 from turnstore_service.operations.worker import Seat
 from turnstore_service.operations.workers import END_SECONDS, WorkerError, Workers, worker_command
 from turnstore_service.rpc.access import Access
@@ -38,6 +42,9 @@ from turnstore_service.rpc.service import HistoryService
 from turnstore_service.storage.errors import StoreError
 from turnstore_service.storage.mongo import driver
 from turnstore_service.storage.mongo.store import MongoStore
+
+if TYPE_CHECKING:
+    from turnstore_service.operations.spans import Spans
 
 SERVED: Sequence[Any] = (
     history_service_pb2.DESCRIPTOR.services_by_name["HistoryService"],
@@ -57,10 +64,15 @@ class StartError(Exception):
     """The service cannot start or go on. The message is for the operator: what happened and what to do."""
 
 
-def make_server(settings: Settings, metrics: Metrics) -> grpc.aio.Server:
-    """A gRPC server with its interceptors and limits, and nothing in it yet."""
+def make_server(settings: Settings, metrics: Metrics, spans: Spans | None = None) -> grpc.aio.Server:
+    """A gRPC server with its interceptors and limits, and nothing in it yet. `spans`: calls are traced."""
+    interceptors: list[grpc.aio.ServerInterceptor] = [MetricsInterceptor(metrics), CallLogInterceptor()]
+    if spans is not None:
+        from turnstore_service.rpc.interceptors.tracing import TracingInterceptor
+
+        interceptors.append(TracingInterceptor(spans))
     return grpc.aio.server(
-        interceptors=[MetricsInterceptor(metrics), CallLogInterceptor()],
+        interceptors=interceptors,
         options=[
             # On by default: a second server on the port would silently take a share of the calls. Workers are
             # meant to, and their first process keeps others from it.
@@ -94,10 +106,10 @@ def add_services(
     store: MongoStore,
     settings: Settings,
     access: Access,
-    metrics: Metrics | None = None,
+    observer: Observer | None = None,
 ) -> HealthServicer:
     """Puts all services into the server; returns the one that tells health, which is not ready yet."""
-    HistoryService(store, settings, access, metrics).add_to_server(server)
+    HistoryService(store, settings, access, observer).add_to_server(server)
     health = HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     if settings.reflection:
@@ -112,13 +124,13 @@ def _opened(open_files: Callable[[Settings], Opened], settings: Settings) -> Ope
         raise StartError(f"{error}.") from error
 
 
-async def open_store(uri: str, settings: Settings, metrics: Metrics | None = None) -> MongoStore:
-    """The store, which connects when it is first asked. `metrics` is told of every database call."""
+async def open_store(uri: str, settings: Settings, observer: Observer | None = None) -> MongoStore:
+    """The store, which connects when it is first asked. The observer is told of every database call."""
     return await MongoStore.open(
         uri,
         settings.mongodb_database,
         max_calls=settings.pool_size,
-        observer=metrics,
+        observer=observer,
         abandon_after=settings.abandon_after,
         erase_grace=settings.erase_grace,
     )
@@ -181,20 +193,25 @@ async def _take_calls(
     *,
     sweeps: bool = True,
 ) -> None:
-    server = make_server(settings, metrics)
     _log.info("starting", version=version())
     # What is pushed first ends last: metrics are there to the end, and the database outlives the last call.
     async with AsyncExitStack() as stack:
+        observer: Observer = metrics
+        spans = _opened(open_tracing, settings)
+        if spans is not None:
+            stack.push_async_callback(asyncio.to_thread, spans.close)
+            observer = spans.observer(metrics)
+        server = make_server(settings, metrics, spans)
         access = _opened(open_access, settings)
         listen = bind(server, settings.listen, _opened(server_credentials, settings))
         metrics_listen = _serve_metrics(settings, metrics.registry, stack)
         uri, mongod = await _find_database(settings, stack)
-        store = await open_store(uri, settings, metrics)
+        store = await open_store(uri, settings, observer)
         stack.push_async_callback(store.close)
         if mongod is not None:
             await _make_indexes(store)
         metrics.database_calls_limit.set(settings.pool_size)
-        health = add_services(server, store, settings, access, metrics)
+        health = add_services(server, store, settings, access, observer)
         monitor = HealthMonitor(
             _CheckedStore(store),
             health,

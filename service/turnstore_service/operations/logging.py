@@ -12,8 +12,11 @@ import structlog
 
 call_fields: ContextVar[dict[str, str] | None] = ContextVar("call_fields", default=None)
 """What the log line of the present call will say: the call log makes the dictionary, with `request_id` in it,
-and whoever handles the call adds `namespace`, `response_id`, `conversation_id` (see `note_call`). Never
-contents or credentials. None outside of calls."""
+and whoever handles the call adds `namespace`, `response_id`, `conversation_id` (see `note_call`), and
+`trace_id` and `span_id` where calls are traced. Never contents or credentials. None outside of calls."""
+
+_ON_EVERY_LINE = ("request_id", "trace_id", "span_id")
+"""What of it stands on all lines that are logged within the call."""
 
 _EventDict = MutableMapping[str, Any]
 
@@ -58,7 +61,7 @@ def configure_logging(
             exception_formatter=structlog.dev.plain_traceback,
         )
     shared: list[structlog.typing.Processor] = [
-        _add_request_id,
+        _add_call_ids,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
     ]
@@ -119,8 +122,10 @@ def _add_worker(number: int) -> structlog.typing.Processor:
     return add
 
 
-def _add_request_id(_logger: Any, _method: str, event: _EventDict) -> _EventDict:
+def _add_call_ids(_logger: Any, _method: str, event: _EventDict) -> _EventDict:
     line = call_fields.get()
     if line is not None:
-        event.setdefault("request_id", line["request_id"])
+        for name in _ON_EVERY_LINE:
+            if name in line:
+                event.setdefault(name, line[name])
     return event

@@ -385,6 +385,11 @@ class Settings(BaseSettings):
         description="On SIGTERM, after the pause, how long running calls may take to end.",
     )
     reflection: bool = Field(default=True, description="Whether server reflection is served: true or false.")
+    otel: Annotated[Literal["off", "on"], _text(str.lower)] = Field(
+        default="off",
+        description="Whether calls are traced with OpenTelemetry: off or on. Needs the extra `otel`; where spans "
+        "are sent to is for the variables OTEL_EXPORTER_OTLP_* to say.",
+    )
     workers: Annotated[int, _between(int, "1", "64")] = Field(
         default=1,
         description="Processes that take calls, from 1 to 64. Several share the port, each connection being "

@@ -19,7 +19,7 @@ from turnstore_service.rpc import pages, parsing, rendering
 from turnstore_service.rpc.calls import Backend
 from turnstore_service.rpc.errors import history_changed, invalid
 from turnstore_service.storage.errors import ChangedError
-from turnstore_service.storage.values import NO_END, Line, Scope
+from turnstore_service.storage.values import NO_END, Line, Scope, Texts
 
 _ATTEMPTS = 5
 """Tries to read what others keep changing, before the caller is told."""
@@ -150,29 +150,46 @@ async def _take_items(
     named_twice: bool = False,
 ) -> int:
     """Adds items to a reply, from the first, as many as the page takes; how many. `named_twice`: also by id."""
-    texts = history.texts
+    found = [_text_at(history.texts, entry) for entry in entries]
     missing = [
-        BodyRef(entry.key, entry.source, entry.index)
-        for entry in entries
-        if entry.key is not None and texts.at(entry.key, entry.source, entry.index) is None
+        ref for entry, text in zip(entries, found, strict=True) if text is None and (ref := entry.body)
     ]
     if missing:
-        texts.update(await backend.store.reading.bodies(missing, history.revisions, page.room))
+        history.texts.update(await backend.store.reading.bodies(missing, history.revisions, page.room))
+        found = [_text_at(history.texts, entry) for entry in entries]
+    elif page.takes_all(sum(map(_most_bytes, entries, found)), len(entries)):
+        for entry, text in zip(entries, found, strict=True):
+            _add_item(target, entry, text or "")
+        return len(entries)
     taken = 0
-    for entry in entries:
-        text = "" if entry.key is None else texts.at(entry.key, entry.source, entry.index)
+    for entry, text in zip(entries, found, strict=True):
         if text is None:
             page.is_full = True  # what was read ends here
             break
-        head = entry.head
-        item = target.add(
-            id=head.id, type=head.type, json=rendering.entry_json(entry, text), partial=entry.partial
-        )
-        if not page.takes(item.ByteSize() + (len(head.id) * 4 if named_twice else 0)):
+        item = _add_item(target, entry, text)
+        if not page.takes(item.ByteSize() + (len(entry.head.id) * 4 if named_twice else 0)):
             del target[-1]
             break
         taken += 1
     return taken
+
+
+def _text_at(texts: Texts, entry: Entry) -> str | None:
+    return "" if entry.key is None else texts.at(entry.key, entry.source, entry.index)
+
+
+def _most_bytes(entry: Entry, text: str | None) -> int:
+    """Bytes that an item takes at the most, its id twice: a character has up to four."""
+    head = entry.head
+    size = len(head.id) * 8 + len(head.type) * 4
+    return size if not text else size + (len(text) if text.isascii() else len(text) * 4)
+
+
+def _add_item(target: Any, entry: Entry, text: str) -> Any:
+    head = entry.head
+    return target.add(
+        id=head.id, type=head.type, json=rendering.entry_json(entry, text), partial=entry.partial
+    )
 
 
 def _add_exclusions(history: History, at: int, page: pages.Page, reply: rpc.ResolveHistoryResponse) -> int:

@@ -36,6 +36,11 @@ class CallLogInterceptor(AroundCalls[_LoggedCall]):
     conversation.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        # Bound once: binding anew for each line would cost more than writing it.
+        self._log = _log.bind()
+
     def begin(self, method: str, context: Any) -> _LoggedCall:
         """Gives the call its id and the dictionary for its line, and promises the id to the caller."""
         request_id = _given_id(context) or uuid.uuid4().hex
@@ -48,13 +53,13 @@ class CallLogInterceptor(AroundCalls[_LoggedCall]):
         """Writes the line; at warning level for what is the server's fault, with the error if there is
         one.
         """
-        level = _log.info
+        level = self._log.info
         if error is not None:
-            level = _log.error
+            level = self._log.error
         elif code in _SERVER_FAULTS:
-            level = _log.warning
+            level = self._log.warning
         elif call.method.startswith(_QUIET):
-            level = _log.debug
+            level = self._log.debug
         level(
             "call",
             method=call.method,
