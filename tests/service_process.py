@@ -19,6 +19,7 @@ from turnstore_service.operations.credentials.opening import open_access
 from turnstore_service.operations.health import HealthServicer
 from turnstore_service.operations.metrics import Metrics
 from turnstore_service.operations.settings import Settings
+from turnstore_service.operations.spans import Spans
 from turnstore_service.operations.tls import server_credentials
 from turnstore_service.storage.mongo.store import MongoStore
 
@@ -151,19 +152,20 @@ class RunningService:
 
 
 @asynccontextmanager
-async def service_in_process(**settings: Any) -> AsyncIterator[RunningService]:
+async def service_in_process(spans: Spans | None = None, **settings: Any) -> AsyncIterator[RunningService]:
     """A service on a free port, with its indexes made. `settings` are arguments of Settings."""
     from turnstore_service import server
 
     chosen = Settings(**{"listen": "127.0.0.1:0", **settings})
     metrics = Metrics(server.SERVED)
-    grpc_server = server.make_server(chosen, metrics)
+    observer = metrics if spans is None else spans.observer(metrics)
+    grpc_server = server.make_server(chosen, metrics, spans)
     address = server.bind(grpc_server, chosen.listen, server_credentials(chosen))
     assert chosen.mongodb_uri is not None
-    store = await server.open_store(chosen.mongodb_uri, chosen, metrics)
+    store = await server.open_store(chosen.mongodb_uri, chosen, observer)
     try:
         await store.migrate()
-        health = server.add_services(grpc_server, store, chosen, open_access(chosen))
+        health = server.add_services(grpc_server, store, chosen, open_access(chosen), observer)
         await grpc_server.start()
         try:
             async with grpc.aio.insecure_channel(

@@ -12,8 +12,10 @@ import typer
 from turnstore_service.embedded.binary import find_mongod
 from turnstore_service.embedded.errors import EmbeddedMongodError
 from turnstore_service.operations.addresses import parse_address
+from turnstore_service.operations.live_files import FileError
 from turnstore_service.operations.logging import configure_logging
 from turnstore_service.operations.settings import Settings, SettingsError, load_settings, rows
+from turnstore_service.operations.tracing import open_tracing
 
 EXIT_FAILED = 1
 EXIT_BAD_SETTINGS = 2
@@ -99,6 +101,12 @@ def check_config() -> None:
             typer.echo(f"No TURNSTORE_MONGODB_URI: the embedded MongoDB runs {find_mongod(settings.mongod)}")
         except EmbeddedMongodError as error:
             _fail(str(error))
+    try:
+        spans = open_tracing(settings)
+    except FileError as error:
+        _fail(f"{error}.")
+    if spans is not None:
+        spans.close()
     typer.echo("The settings are right.")
 
 

@@ -76,7 +76,7 @@ class _Sender(BatchSpanProcessor):
         giving_up = threading.Timer(CLOSE_SECONDS, self._sends_by.shutdown)
         giving_up.daemon = True
         giving_up.start()
-        super().shutdown()
+        super().shutdown()  # type: ignore[no-untyped-call]
         giving_up.cancel()
 
 

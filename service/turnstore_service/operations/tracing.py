@@ -22,8 +22,7 @@ def open_tracing(settings: Settings) -> Spans | None:
     if settings.otel == "off":
         return None
     try:
-        import opentelemetry.exporter.otlp.proto.grpc
-        import opentelemetry.sdk
+        import opentelemetry.exporter.otlp.proto.grpc  # noqa: F401 - it needs all the others
     except ImportError as error:
         raise FileError(
             "TURNSTORE_OTEL=on needs OpenTelemetry: install turnstore-service with its extra `otel`"
