@@ -9,6 +9,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from bson import ObjectId
+
 from turnstore_service.replay.values import Status
 from turnstore_service.storage.errors import ResponseNotFoundError, StoreUnavailableError
 from turnstore_service.storage.mongo import documents
@@ -154,23 +156,18 @@ class Erasing:
                 {"_id": {"$in": [document["_id"] for document in batch]}, "deleted": True},
                 {**erase_time, "$unset": dict.fromkeys(gone, "")},
             )
-        # What came meanwhile stays, and needs what tells of its tree.
+        # What came meanwhile stays, and needs what tells of its tree and the paths that lead to it: those of its tree
+        # that were there before it was looked for, and all that are made later.
+        mark = {"scope": scope.key, "erasing": ObjectId()}
+        await self._database.update_many(PATHS, {"scope": scope.key}, {"$set": mark})
         stays = await self._database.find(
             RESPONSES, {"_id": {"$gt": begin, "$lt": end}, "deleted": {"$ne": True}}, {"root": 1}
         )
         roots = list({document["root"] for document in stays})
-        await self._database.update_many(
-            RESPONSES,
-            {
-                "_id": {"$gt": f"{scope.key}\n\n", "$lt": begin},
-                "thread": {"$nin": roots},
-                "erase_time": {"$exists": False},
-            },
-            erase_time,
-        )
-        await self._database.update_many(
-            PATHS, {"scope": scope.key, "root": {"$nin": roots}, "erase_time": {"$exists": False}}, erase_time
-        )
+        past = {"erase_time": {"$exists": False}}
+        told = {"_id": {"$gt": f"{scope.key}\n\n", "$lt": begin}, "thread": {"$nin": roots}}
+        await self._database.update_many(RESPONSES, {**told, **past}, erase_time)
+        await self._database.update_many(PATHS, {**mark, "root": {"$nin": roots}, **past}, erase_time)
         return receipt
 
     async def _erase_all(self, batch: Sequence[Document], receipt: Receipt, also: Sequence[str]) -> Receipt:
