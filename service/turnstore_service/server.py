@@ -211,6 +211,7 @@ async def _take_calls(
         if mongod is not None:
             await _make_indexes(store)
         metrics.database_calls_limit.set(settings.pool_size)
+        metrics.workers.set(1)
         health = add_services(server, store, settings, access, observer)
         monitor = HealthMonitor(
             _CheckedStore(store),

@@ -107,6 +107,11 @@ class Metrics:
             "1 while the service is ready: the database answers and its indexes stand.",
             registry=registry,
         )
+        self.workers = Gauge(
+            "turnstore_workers",
+            "Processes that take calls, each of which can use about one processor.",
+            registry=registry,
+        )
         self.database_calls = Counter(
             "turnstore_database_calls",
             "Calls to the database: ok, conflict (a unique index refused), unavailable, deadline, error.",
