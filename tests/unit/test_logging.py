@@ -124,3 +124,17 @@ def test_lines_of_a_worker_say_which_one_it_is() -> None:
     structlog.get_logger().info("ready")
     logging.getLogger("a.library").error("broken")
     assert [line["worker"] for line in _lines(stream)] == [0, 0]
+
+
+def test_lines_within_a_traced_call_carry_its_trace() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    token = call_fields.set({"request_id": "r-1", "namespace": "n", "trace_id": "t", "span_id": "s"})
+    try:
+        structlog.get_logger().info("within")
+        logging.getLogger("a.library").error("broken")
+    finally:
+        call_fields.reset(token)
+    for line in _lines(stream):
+        assert (line["request_id"], line["trace_id"], line["span_id"]) == ("r-1", "t", "s")
+        assert "namespace" not in line

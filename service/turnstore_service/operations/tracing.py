@@ -33,6 +33,7 @@ def open_tracing(settings: Settings) -> Spans | None:
         return Spans(provider_of_environment(), settings.mongodb_database)
     except Exception as error:
         # The library has an exception of its own for nearly every variable.
+        cause = str(error).rstrip(".")
         raise FileError(
-            f"TURNSTORE_OTEL=on, but OpenTelemetry cannot be set up by its variables (OTEL_*): {error}"
+            f"TURNSTORE_OTEL=on, but OpenTelemetry cannot be set up by its variables (OTEL_*): {cause}"
         ) from error
