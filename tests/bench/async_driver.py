@@ -1,12 +1,10 @@
 """The service on PyMongo's AsyncMongoClient in place of Motor: the driver exchanged, and nothing else.
 
 Run like `python -m turnstore_service`. The differences between the two drivers, all of them here: the client is
-bound to the loop that runs when it is first used, `aggregate` and `list_indexes` are awaited, and so is `close`.
+bound to the loop that runs when it is first used, and `list_indexes` and `close` are awaited.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pymongo import AsyncMongoClient
 
@@ -18,12 +16,6 @@ class AsyncDatabase(driver.Database):
 
     def close(self) -> None:
         self._closing = asyncio.ensure_future(self._client.close())
-
-    async def aggregate(
-        self, collection: str, pipeline: Sequence[Mapping[str, Any]]
-    ) -> list[driver.Document]:
-        async with self._call("aggregate"):
-            return await (await self._database[collection].aggregate(pipeline)).to_list(None)
 
     async def indexes(self, collection: str) -> list[driver.Document]:
         async with self._call("list_indexes"):
