@@ -47,12 +47,13 @@ async def resolve_history(
             history = await resolve(
                 backend.store.reading, lines, question, explained=request.explain, full=full
             )
-        if cursor.is_first:
-            backend.observer.history_resolved(len(history.entries), history.left_out)
         try:
-            return await _history_page(backend, history, cursor, begin, full=full)
+            reply = await _history_page(backend, history, cursor, begin, full=full)
         except ChangedError:
             continue
+        if cursor.is_first:  # a history counts once, however many pages and tries it takes
+            backend.observer.history_resolved(len(history.entries), history.left_out)
+        return reply
     raise history_changed()
 
 
