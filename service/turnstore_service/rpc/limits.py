@@ -2,21 +2,27 @@
 
 A call that is let in either runs or waits for a place to run in. Places are few (calls that run side by side
 share a processor, so more of them only make each slower) and go round the namespaces that wait, one call of
-each in turn. Most of them are open to one namespace, never all: a namespace that floods the service finds
-itself waiting for itself, and another one is let through. What is too much is refused with the time at which
-it may come back.
+each in turn. A namespace never gets all of them, and only a few while others are there: if it floods the
+service, its calls wait for one another, and those of others are let through. What is too much is refused with
+the time at which it may come back.
 """
 
 import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from fractions import Fraction
 
 from turnstore_service.rpc.errors import too_many_calls, waited_too_long
 
-SHARE_OF_ONE = 0.75
-"""The part of the places that one namespace may take. The rest is free for the others even while its calls are
-slow, and three quarters of the database's calls keep it as busy as all of them."""
+SHARE_OF_ONE = Fraction(3, 4)
+"""The part of the places that a namespace may take while it is the only one. The rest is free for others, also
+while its calls are slow, and three quarters of the database's calls keep it as busy as all of them."""
+SHARE_OF_SEVERAL = Fraction(1, 6)
+"""The part that it may take while others are there. Calls of all share one processor, and each takes the longer
+the more of them run: so few leave the others about as fast as they are alone, and get most of its speed."""
+SHARED_SECONDS = 1.0
+"""How long others count as being there after a call of theirs."""
 
 RETURN_SPACING_SECONDS = 0.01
 """Between the times that refused calls of a namespace are told to come back at. Refusing takes a fraction of a
@@ -60,9 +66,13 @@ class CallLimits:
         self._most = most
         self._most_of_one = most_of_one
         self._places = min(places, most)
-        self._places_of_one = max(1, int(self._places * SHARE_OF_ONE))
+        self._share_of_one = max(1, int(self._places * SHARE_OF_ONE))
+        self._share_of_several = max(1, int(self._places * SHARE_OF_SEVERAL))
         self._clock = clock
         self._lines: dict[str, _Line] = {}
+        # While calls of different namespaces alternate, the service is shared.
+        self._last: str | None = None
+        self._shared_until = float("-inf")
         # Namespaces that wait and may run one more, in the order of their turns.
         self._turns: deque[_Line] = deque()
         self.inside = 0
@@ -91,8 +101,11 @@ class CallLimits:
             self._lines[namespace] = line
         line.inside += 1
         self.inside += 1
-        # While a place is free, whoever waits has all that one namespace may have.
-        if self.running < self._places and line.running < self._places_of_one:
+        if namespace != self._last:
+            if self._last is not None:
+                self._shared_until = self._clock() + SHARED_SECONDS
+            self._last = namespace
+        if not line.waiting and self.running < self._places and line.running < self._share():
             line.running += 1
             self.running += 1
             return
@@ -111,6 +124,7 @@ class CallLimits:
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line.waiting.append(place)
         self._queue(line)
+        self._give_places()
         try:
             async with asyncio.timeout(seconds):
                 await place
@@ -126,15 +140,18 @@ class CallLimits:
             raise
 
     def _queue(self, line: _Line) -> None:
-        if line.waiting and not line.in_turns and line.running < self._places_of_one:
+        if line.waiting and not line.in_turns and line.running < self._share():
             line.in_turns = True
             self._turns.append(line)
+
+    def _share(self) -> int:
+        return self._share_of_several if self._clock() < self._shared_until else self._share_of_one
 
     def _give_places(self) -> None:
         while self._turns and self.running < self._places:
             line = self._turns.popleft()
             line.in_turns = False
-            while line.waiting:
+            while line.waiting and line.running < self._share():
                 place = line.waiting.popleft()
                 if not place.done():  # else its caller has just gone away
                     place.set_result(None)
