@@ -1,25 +1,29 @@
 """The image: built, and run as production runs it, beside a MongoDB in a container."""
 
 import json
+import secrets
 import socket
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import docker
 import grpc
 import pymongo
 import pytest
+import trustme
 from docker.models.containers import Container
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.deploy.engine import base_image, mongodb_image, need_engine
+from tests.deploy.manifests import settings
 from tests.deploy.tools import DEPLOY, ROOT
 from tests.processes import wait_until
-from turnstore import HistoryClient, Response
+from turnstore import AccessError, HistoryClient, Response
 from turnstore_service.operations.metrics import version
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(600)]
@@ -244,10 +248,51 @@ def test_log_is_json(service: Container) -> None:
     assert {"starting", "listening", "ready"} <= {line["event"] for line in lines}
 
 
-def test_sigterm_ends_it_in_order(
-    engine: docker.DockerClient, image: str, mongod: Container, service: Container
-) -> None:
-    """The last of the file, since it ends the service."""
+def test_sigterm_ends_it_in_order(service: Container) -> None:
+    """After the others, since it ends the service."""
     service.stop(timeout=30)
     assert service.wait(timeout=WAIT_SECONDS)["StatusCode"] == 0
     assert json.loads(service.logs().decode().splitlines()[-1])["event"] == "stopped"
+
+
+def test_settings_of_production_serve_over_tls_to_who_has_a_token(
+    engine: docker.DockerClient, image: str, mongod: Container, migrated: Container, tmp_path: Path
+) -> None:
+    """After the others, since it takes the same ports."""
+    authority, token = trustme.CA(), secrets.token_hex(32)
+    issued = authority.issue_cert("turnstore-headless.turnstore.svc")
+    grants = [{"token": token, "namespace": "acme", "rights": ["read", "write"]}]
+    for name, content in (
+        ("mongodb/uri", f"{URI}\n".encode()),
+        ("tokens/tokens.json", json.dumps({"tokens": grants}).encode()),
+        ("tls/tls.crt", issued.cert_chain_pems[0].bytes()),
+        ("tls/tls.key", issued.private_key_pem.bytes()),
+        ("ca.crt", authority.cert_pem.bytes()),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    container = engine.containers.run(
+        image,
+        detach=True,
+        network_mode=f"container:{mongod.id}",
+        environment=settings("prod"),
+        volumes={
+            str(tmp_path / name): {"bind": f"/run/secrets/turnstore/{name}", "mode": "ro"}
+            for name in ("mongodb", "tokens", "tls")
+        },
+        **AS_IN_PRODUCTION,
+    )
+    try:
+        _wait_ready(_published(mongod, 50052), container)
+        endpoint: dict[str, Any] = {
+            "target": _published(mongod, 50051),
+            "tls_ca": tmp_path / "ca.crt",
+            "tls_server_name": "turnstore-headless.turnstore.svc",
+        }
+        with HistoryClient(**endpoint, token=token) as client:
+            client.store_response(Response("t1", "completed", conversation_id="trip"))
+            assert [turn.id for turn in client.list_responses(conversation_id="trip")] == ["t1"]
+        with HistoryClient(**endpoint, token="wrong" * 8) as client, pytest.raises(AccessError):
+            client.get_response("t1")
+    finally:
+        container.remove(force=True)
