@@ -70,12 +70,13 @@ class HistoryService:
         """
         self._observer = observer or NoObserver()
         self._access = access
-        self._limits = CallLimits(
+        self.limits = CallLimits(
             settings.max_calls,
             settings.max_calls_per_namespace,
             # A call needs a database call to get on; running more than those only lets them wait there.
             settings.pool_size,
         )
+        """Lets calls in."""
         self._backend = Backend(
             store, self._observer, POLICIES[settings.default_policy], settings.max_reply_bytes
         )
@@ -116,11 +117,11 @@ class HistoryService:
                 scope = parsing.scope(request.scope, namespace) if is_scoped else Scope(namespace)
                 _note(request, namespace)
                 seconds = self._set_deadline(context.time_remaining())
-                await self._limits.enter(namespace, seconds)
+                await self.limits.enter(namespace, seconds)
                 try:
                     reply = await implementation(self._backend, scope, request)
                 finally:
-                    self._limits.leave(namespace)
+                    self.limits.leave(namespace)
                 return reply.SerializeToString()
             except ApiError as error:
                 if error.code in _ACCESS_REFUSED:
