@@ -432,6 +432,12 @@ class InterruptedReading:
         """Whether the change is a turn added behind those that are read."""
         return bool(self.change.arguments.get("response", {}).get("id") == "added")
 
+    @property
+    def deletes_parent(self) -> bool:
+        """Whether the change deletes the very response whose chain is read."""
+        parent = self.reading.arguments.get("previous_response_id")
+        return self.change.method == "delete" and self.change.arguments["response_id"] == parent
+
 
 def interrupted_reading(seed: int, padding: int) -> InterruptedReading:
     """The interrupted reading of this number: the same at every run."""
