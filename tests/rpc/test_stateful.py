@@ -107,8 +107,9 @@ async def _interrupt(channel: grpc.aio.Channel, seeds: range) -> None:
         expected, joined = comparable(first, actual, texts)
         assert joined == expected, f"reading {seed} has joined pages of different histories"
         if not sketch.adds:
-            now = await model.answer(sketch.reading)
-            assert comparable(first, now, texts) == (expected, expected), f"reading {seed} is out of date"
+            # The deletion of a turn that gave nothing changes a flag and no item: reading on is right.
+            _, now = comparable(first, await model.answer(sketch.reading), texts)
+            assert now["items"] == expected["items"], f"reading {seed} is out of date"
 
     await _some_at_once(seeds, interrupt)
     assert min(outcomes.values()) >= len(seeds) // 10, f"too few readings were interrupted: {outcomes}"
