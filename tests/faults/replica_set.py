@@ -96,6 +96,9 @@ class ReplicaSet:
     def start(self) -> None:
         for member in self.members:
             member.start()
+        for member in self.members:
+            with member.client() as client:
+                client.admin.command("ping")
         with self.members[0].client() as client:
             client.admin.command(
                 "replSetInitiate",

@@ -9,6 +9,7 @@ import pytest
 from tests.faults.replica_set import ReplicaSet, replica_set
 from turnstore_service.observing import NoObserver
 from turnstore_service.storage.errors import StoreBrokenError, StoreDeadlineError, StoreUnavailableError
+from turnstore_service.storage.mongo import driver
 from turnstore_service.storage.mongo.driver import (
     Database,
     DocumentTooLargeError,
@@ -151,3 +152,23 @@ async def test_call_whose_deadline_passes_in_the_queue_does_not_ask(members: Rep
     finally:
         database.close()
         deadline.set(None)
+
+
+async def test_call_gives_up_on_a_primary_long_before_a_late_deadline(
+    members: ReplicaSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "_SELECTION_SECONDS", 0.3)
+    database = Database(members.uri, "driver")
+    deadline.set(time.monotonic() + 60)
+    with members.members[0].client() as client:
+        client.admin.command("replSetStepDown", 60, force=True)
+        try:
+            for call in CALLS.values():
+                with pytest.raises(StoreUnavailableError):
+                    await call(database)
+        finally:
+            client.admin.command("replSetFreeze", 0)
+            await asyncio.to_thread(members.wait_healthy)
+            deadline.set(None)
+    await database.find("turns", {})
+    database.close()

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 MAX_CALLS = 24
 """Database calls at one time and process. Two cores saturate well below this; more only adds waiting."""
@@ -102,8 +102,7 @@ class Database:
             write_concern=WriteConcern("majority", j=True),
         )
         self._collections: dict[str, AsyncIOMotorCollection[Document]] = {}
-        self._turns = asyncio.Semaphore(max_calls)
-        self._observer = observer or NoObserver()
+        self._calls = _Calls(asyncio.Semaphore(max_calls), observer or NoObserver(), self._client)
 
     def _collection(self, name: str) -> AsyncIOMotorCollection[Document]:
         # Kept, because the driver makes a new one each time it is asked.
@@ -117,7 +116,7 @@ class Database:
         self._client.close()
 
     def _call(self, operation: str) -> "_Call":
-        return _Call(self._turns, self._observer, operation)
+        return _Call(self._calls, operation)
 
     async def find(
         self,
@@ -207,28 +206,45 @@ class Database:
             return dict(await self._database.command(name, value, codec_options=_CODEC, **arguments))
 
 
+class _Calls:
+    """What all calls share."""
+
+    __slots__ = ("client", "in_doubt", "observer", "turns")
+
+    def __init__(
+        self, turns: asyncio.Semaphore, observer: Observer, client: AsyncIOMotorClient[Document]
+    ) -> None:
+        self.turns = turns
+        self.observer = observer
+        self.client = client
+        self.in_doubt = True
+        """The last call found the database away, or there was none yet."""
+
+
 class _Call:
     """Surrounds one call to the database: its turn, its deadline, and the errors that may get out."""
 
-    __slots__ = ("_began", "_entered", "_observer", "_operation", "_timeout", "_turns")
+    __slots__ = ("_began", "_calls", "_entered", "_operation", "_timeout")
 
-    def __init__(self, turns: asyncio.Semaphore, observer: Observer, operation: str) -> None:
-        self._turns = turns
-        self._observer = observer
+    def __init__(self, calls: _Calls, operation: str) -> None:
+        self._calls = calls
         self._operation = operation
         self._timeout: AbstractContextManager[Any] | None = None
 
     async def __aenter__(self) -> None:
         self._began = time.monotonic()
-        await self._turns.acquire()
+        await self._calls.turns.acquire()
         self._entered = time.monotonic()
-        self._observer.database_call_began()
+        self._calls.observer.database_call_began()
         ends = deadline.get()
         if ends is not None:
-            if ends <= self._entered:
+            if self._calls.in_doubt:
+                await self._find_primary(ends)
+            seconds = ends - time.monotonic()
+            if seconds <= 0:
                 self._end("deadline")
                 raise StoreDeadlineError("the deadline passed before the database was asked")
-            self._timeout = pymongo.timeout(ends - self._entered)
+            self._timeout = pymongo.timeout(seconds)
             self._timeout.__enter__()
 
     async def __aexit__(
@@ -237,17 +253,38 @@ class _Call:
         if self._timeout is not None:
             self._timeout.__exit__(kind, error, traceback)
         if error is None:
+            self._calls.in_doubt = False
             self._end("ok")
         elif isinstance(error, (driver_errors.PyMongoError, bson_errors.BSONError)):
-            translated, outcome = _translate(error)
-            self._end(outcome)
-            raise translated from error
+            self._raise(error)
         else:
             self._end("error")
 
+    async def _find_primary(self, ends: float) -> None:
+        """Looks for a primary for a while. A call with a deadline would look for one until then, however far that
+        is: then the caller would not learn that the database is away, and others would wait for this call's turn.
+        """
+        seconds = min(_SELECTION_SECONDS, ends - self._entered)
+        if seconds <= 0:
+            return
+        try:
+            with pymongo.timeout(seconds):
+                await self._calls.client.admin.command("ping")
+        except driver_errors.PyMongoError as error:
+            self._raise(error)
+        except BaseException:  # the caller is gone
+            self._end("error")
+            raise
+
+    def _raise(self, error: driver_errors.PyMongoError | bson_errors.BSONError) -> NoReturn:
+        translated, outcome = _translate(error)
+        self._calls.in_doubt = outcome in ("unavailable", "deadline")
+        self._end(outcome)
+        raise translated from error
+
     def _end(self, outcome: str) -> None:
-        self._turns.release()
-        self._observer.database_call(
+        self._calls.turns.release()
+        self._calls.observer.database_call(
             self._operation, outcome, time.monotonic() - self._entered, self._entered - self._began
         )
 
