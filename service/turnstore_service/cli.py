@@ -102,12 +102,21 @@ def check_config() -> None:
         except EmbeddedMongodError as error:
             _fail(str(error))
     try:
+        asyncio.run(_read_files(settings))
         spans = open_tracing(settings)
     except FileError as error:
         _fail(f"{error}.")
     if spans is not None:
         spans.close()
     typer.echo("The settings are right.")
+
+
+async def _read_files(settings: Settings) -> None:
+    from turnstore_service.operations.credentials.opening import open_access
+    from turnstore_service.operations.tls import server_credentials
+
+    open_access(settings)
+    server_credentials(settings)
 
 
 @app.command("settings")

@@ -455,6 +455,28 @@ def test_check_config_refuses_a_bad_setting() -> None:
     assert run_command("check-config", settings={"TURNSTORE_POOL_SIZE": "x"}).returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "status"), [('{"tokens": []}', 0), ('{"tokens": 1}', 1)], ids=["right", "wrong"]
+)
+def test_check_config_reads_the_files_that_settings_name(tmp_path: Path, text: str, status: int) -> None:
+    file = tmp_path / "tokens.json"
+    file.write_text(text)
+    settings = {
+        "TURNSTORE_AUTH": "tokens",
+        "TURNSTORE_TOKENS_FILE": str(file),
+        "TURNSTORE_MONGODB_URI": "mongodb://h",
+    }
+    shown = run_command("check-config", settings=settings)
+    assert shown.returncode == status
+    assert (str(file) in shown.stderr) == bool(status)
+    assert "Traceback" not in shown.stderr
+
+
+def test_check_config_with_keys_behind_a_url_does_not_wait_for_them() -> None:
+    shown = run_command("check-config", settings={**JWT, "TURNSTORE_MONGODB_URI": "mongodb://h"})
+    assert (shown.returncode, shown.stderr) == (0, "")
+
+
 def test_check_config_tells_that_there_is_no_mongod() -> None:
     shown = run_command("check-config", settings={"TURNSTORE_MONGOD": "/no/such/mongod"})
     assert shown.returncode == 1
