@@ -1,0 +1,136 @@
+"""A MongoDB that has stopped answering: callers hear of it within their deadlines, and nothing of what is behind."""
+
+import os
+import signal
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from tests.faults.replica_set import ReplicaSet, replica_set
+from tests.processes import wait_until
+from tests.service_process import ServiceProcess, run_command
+from turnstore.v1 import history_service_pb2 as rpc
+from turnstore.v1 import history_service_pb2_grpc, response_pb2
+
+SCOPE = response_pb2.Scope(namespace="deadlines")
+DEFAULT_SECONDS = 1.0
+CALLS: dict[str, Any] = {
+    "StoreResponse": rpc.StoreResponseRequest(
+        scope=SCOPE, response=response_pb2.Response(id="r", conversation_id="c")
+    ),
+    "ResolveHistory": rpc.ResolveHistoryRequest(scope=SCOPE, conversation_id="c"),
+    "GetResponse": rpc.GetResponseRequest(scope=SCOPE, response_id="first"),
+    "SetReplayExclusion": rpc.SetReplayExclusionRequest(scope=SCOPE, response_id="first", excluded=True),
+    "ListInputItems": rpc.ListInputItemsRequest(scope=SCOPE, response_id="first"),
+    "BatchGetItems": rpc.BatchGetItemsRequest(scope=SCOPE, item_ids=["i"]),
+    "ListResponses": rpc.ListResponsesRequest(scope=SCOPE, conversation_id="c"),
+    "DeleteResponse": rpc.DeleteResponseRequest(scope=SCOPE, response_id="first"),
+    "DeleteConversation": rpc.DeleteConversationRequest(scope=SCOPE, conversation_id="c"),
+    "DeleteUserData": rpc.DeleteUserDataRequest(scope=SCOPE),
+}
+
+
+@pytest.fixture(scope="module")
+def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
+    with replica_set(tmp_path_factory.mktemp("deadlines"), 1) as members:
+        yield members
+
+
+@pytest.fixture(scope="module")
+def service(members: ReplicaSet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    settings = {"TURNSTORE_MONGODB_URI": members.uri, "TURNSTORE_DEFAULT_DEADLINE": f"{DEFAULT_SECONDS:g}s"}
+    assert run_command("migrate", settings=settings).returncode == 0
+    service = ServiceProcess(tmp_path_factory.mktemp("service"), settings)
+    service.wait_ready()
+    yield service
+    service.kill()
+
+
+@pytest.fixture
+async def stub(service: ServiceProcess) -> AsyncIterator[Any]:
+    async with grpc.aio.insecure_channel(service.target) as channel:
+        stub = history_service_pb2_grpc.HistoryServiceStub(channel)
+        await stub.ListResponses(CALLS["ListResponses"], timeout=20)  # connected, and the database answers
+        yield stub
+
+
+@pytest.fixture
+def stopped(members: ReplicaSet, stub: Any) -> Iterator[None]:
+    """The database says nothing while the test runs."""
+    pid = members.members[0].pid
+    os.kill(pid, signal.SIGSTOP)
+    yield
+    os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.5])
+@pytest.mark.parametrize("method", CALLS)
+async def test_caller_hears_of_its_deadline_in_time(
+    service: ServiceProcess, stub: Any, stopped: None, method: str, seconds: float
+) -> None:
+    request_id = str(uuid.uuid4())
+    began = time.monotonic()
+    with pytest.raises(grpc.aio.AioRpcError) as refusal:
+        await getattr(stub, method)(CALLS[method], timeout=seconds, metadata=(("x-request-id", request_id),))
+    assert refusal.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert time.monotonic() - began < seconds + 5
+
+    def ended() -> bool:
+        return any(line.get("request_id") == request_id for line in service.log_lines() if "code" in line)
+
+    wait_until(ended, 20, "the service ends the call by itself")
+    (line,) = [line for line in service.log_lines() if line.get("request_id") == request_id]
+    assert line["code"] in {"DEADLINE_EXCEEDED", "CANCELLED"}
+
+
+async def test_caller_without_a_deadline_hears_of_the_default_one(
+    service: ServiceProcess, stub: Any, stopped: None
+) -> None:
+    for method, request in CALLS.items():
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await getattr(stub, method)(request)
+        error = refusal.value
+        # Once the driver has noticed that nobody is there, the answer may be that before the deadline passes.
+        assert error.code() in {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE}, method
+        (details,) = [
+            value for key, value in error.trailing_metadata() or () if key == "grpc-status-details-bin"
+        ]
+        status, info = status_pb2.Status.FromString(bytes(details)), error_details_pb2.ErrorInfo()
+        assert status.details[0].Unpack(info)
+        assert (info.domain, info.reason) == ("turnstore", "STORE_UNAVAILABLE")
+        said = f"{error.details()} {status}".lower()
+        for word in ("mongo", "127.0.0.1", "localhost", "traceback", "pool", "socket", "maxtimems"):
+            assert word not in said
+
+
+async def test_service_goes_on_when_the_database_does(members: ReplicaSet, stub: Any) -> None:
+    pid = members.members[0].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        for _ in range(100):  # more than there are places for: each gives its place back
+            with pytest.raises(grpc.aio.AioRpcError) as refusal:
+                await stub.ListResponses(CALLS["ListResponses"], timeout=0.02)
+            assert refusal.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    await stub.StoreResponse(CALLS["StoreResponse"], timeout=20)
+    reply = await stub.ListResponses(CALLS["ListResponses"], timeout=20)
+    assert [turn.id for turn in reply.responses] == ["r"]
+
+
+async def test_calls_that_are_given_up_leave_room_for_others(members: ReplicaSet, stub: Any) -> None:
+    """A caller who goes away has no deadline that would end its database call: that one ends by the default."""
+    pid = members.members[0].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        calls = [stub.GetResponse(CALLS["GetResponse"]) for _ in range(100)]
+        for call in calls:
+            call.cancel()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    await stub.ListResponses(CALLS["ListResponses"], timeout=20)
