@@ -1,5 +1,6 @@
 """The manifests: what kustomize makes of them is valid, strictly, and fits together."""
 
+import json
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import jsonschema
 import kubernetes_validate
 import pytest
+import trustme
 import yaml
 
 from tests.deploy.custom_resources import SCHEMAS
@@ -259,13 +261,20 @@ def test_settings_are_taken_with_the_files_that_are_mounted(overlay: str, tmp_pa
     (container,) = deployment["containers"]
     volumes = {volume["name"]: volume for volume in deployment["volumes"]}
     folders = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
+    issued = trustme.CA().issue_cert("turnstore.example")
+    tokens = [{"token": "t" * 32, "namespace": "acme", "rights": ["read"]}]
+    contents = {
+        "uri": b"mongodb://db.example/?replicaSet=rs0",
+        "tokens.json": json.dumps({"tokens": tokens}).encode(),
+        "tls.crt": issued.cert_chain_pems[0].bytes(),
+        "tls.key": issued.private_key_pem.bytes(),
+    }
     for name, value in given.items():
         if value.startswith("/run/"):
             folder, _, file = value.rpartition("/")
             assert "secret" in folders[folder], f"{name} is in no Secret that is mounted"
-            stands_for = tmp_path / folder.rpartition("/")[2] / file
-            stands_for.parent.mkdir(exist_ok=True)
-            stands_for.write_text("mongodb://db.example/?replicaSet=rs0" if file == "uri" else "")
+            stands_for = tmp_path / file
+            stands_for.write_bytes(contents[file])
             given[name] = str(stands_for)
     checked = run_command("check-config", settings=given)
     assert checked.returncode == 0, checked.stderr
