@@ -105,10 +105,11 @@ class _Window:
     def take(self, batch: Batch) -> None:
         """Takes in what was read."""
         found = batch.turns()
-        self.deleted = self.deleted or batch.deleted
+        self.deleted = self.deleted or bool(batch.newest_lost)
+        if self._below > NO_END and self._at == len(self._lines) - 1:
+            # What was deleted at the end is on the line too: later pages have to see that it was.
+            self.newest_place = max(batch.newest_place, batch.newest_lost)
         if found:
-            if self._below > NO_END and self._at == len(self._lines) - 1:
-                self.newest_place = batch.newest_place
             self._below = found[-1][0]
         known = {turn.key for turn in self._turns}
         self._turns[:0] = [turn for _, turn in reversed(found) if turn.key not in known]
@@ -124,7 +125,7 @@ class _Window:
     async def has_lost_any(self) -> bool:
         """Whether a deleted response stands on the lines, also where the window did not reach."""
         unread = self._lines[: self._at + (self._below > NO_END)]
-        return self.deleted or any([await self._reading.lost_any(line) for line in unread])
+        return self.deleted or any([await self._reading.newest_lost(line) for line in unread])
 
     @property
     def looked_up(self) -> int:
@@ -237,7 +238,9 @@ def _plain(batch: Batch, question: Question) -> PlainHistory | None:
     if (batch.more and not truncated) or len(set(ids)) < len(ids):
         return None
     return PlainHistory(
-        ids[len(ids) - limit :] if truncated and limit is not None else ids, truncated, batch.deleted
+        ids[len(ids) - limit :] if truncated and limit is not None else ids,
+        truncated,
+        bool(batch.newest_lost),
     )
 
 

@@ -96,9 +96,7 @@ def heads_of(document: Mapping[str, Any] | None) -> list[Head]:
     if not document or not document["ids"]:
         return []
     types = document.get("types")
-    if types is None:
-        return [Head(item_id) for item_id in document["ids"]]
-    heads = list(map(Head, document["ids"], types))
+    heads = list(map(Head, document["ids"], types)) if types else list(map(Head, document["ids"]))
     if "calls" in document:
         for index, call in zip(document["call_at"], document["calls"], strict=True):
             heads[index] = heads[index]._replace(call=call)

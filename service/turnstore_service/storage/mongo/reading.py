@@ -45,14 +45,14 @@ class Batch:
     """Turns of a line, newest first, as one read found them."""
 
     def __init__(
-        self, found: Sequence[Document], more: bool, deleted: bool, abandoned_before: datetime | None
+        self, found: Sequence[Document], more: bool, newest_lost: int, abandoned_before: datetime | None
     ) -> None:
         self._found = found
         self._abandoned_before = abandoned_before
         self.more = more
         """Whether older turns may exist."""
-        self.deleted = deleted
-        """Whether the line has lost a response, where that was asked for."""
+        self.newest_lost = newest_lost
+        """Place of the newest deleted response of the line, where that was asked for; 0 for none."""
 
     @property
     def newest_place(self) -> int:
@@ -195,6 +195,7 @@ class Reading:
             projection = {**projection, "update_time": 1}
         found: list[Document] = []
         deleted = False
+        newest_lost = 0
         while len(found) < count:
             segments = await self._newest_stretch(line, below, count - len(found))
             if not segments:
@@ -209,8 +210,8 @@ class Reading:
             found.extend(batch[:limit])
             below = found[-1]["place"] if len(batch) >= limit else segments[-1].after + 1
         if ask_deleted or deleted:
-            deleted = await self.lost_any(line)
-        return Batch(found, below > line.begin + 1, deleted, abandoned_before)
+            newest_lost = await self.newest_lost(line)
+        return Batch(found, below > line.begin + 1, newest_lost, abandoned_before)
 
     async def _newest_stretch(self, line: Line, below: int, count: int) -> list[Segment]:
         """The newest segments of a line below a place, as many as can hold `count` turns, newest first."""
@@ -250,18 +251,24 @@ class Reading:
         # One more than asked for: the document that tells of deletions comes first.
         return await self._database.find(RESPONSES, query, projection, [(field, -1)], limit + ask_deleted)
 
-    async def lost_any(self, line: Line) -> bool:
-        """Whether a deleted response stands on a line."""
+    async def newest_lost(self, line: Line) -> int:
+        """A place at which a line has lost a response, in a conversation the newest; 0 when it has lost none."""
         segments = await self._lines.lay_out(line)
         for at in range(0, len(segments), SEGMENTS_AT_ONCE):
             branches: list[dict[str, Any]] = [
                 {"thread": segment.thread, "place": {"$gt": segment.after, **_up_to(segment.last)}}
                 for segment in segments[at : at + SEGMENTS_AT_ONCE]
             ]
-            query = {"scope": line.scope.key, "deleted": True, "$or": branches}
-            if await self._database.find_one(RESPONSES, query, {"_id": 1}) is not None:
-                return True
-        return False
+            lost = {"scope": line.scope.key, "deleted": True}
+            if len(branches) == 1:
+                found = await self._database.find_one(
+                    RESPONSES, {**lost, **branches[0]}, _PLACE_ALONE, [("place", -1)]
+                )
+            else:  # any will do: which is the newest is asked of conversations, and they are one segment
+                found = await self._database.find_one(RESPONSES, {**lost, "$or": branches}, _PLACE_ALONE)
+            if found is not None:
+                return int(found["place"])
+        return 0
 
     async def behind(
         self,
@@ -467,6 +474,7 @@ class _Large:
         self.pack: Mapping[int, str] = {}
 
 
+_PLACE_ALONE = {"place": 1, "_id": 0}
 _BEHIND = {**documents.HEADS, "thread": 1, "replay_place": 1, "update_time": 1}
 _NAME = {Part.INPUT: "input", Part.OUTPUT: "output"}
 _RESPONSE = {
