@@ -71,13 +71,11 @@ SHAPES = {
     "responses find {deleted: $ne, place: $gt, scope, thread} by place up, limited": _by("place"),
     "responses find {deleted: $ne, place: $gt $lte, scope, thread} by place up, limited": _by("place"),
     "responses find {$or {place: $gt $lte, thread}, deleted: $ne, scope} by place up, limited": _by("place"),
-    "responses find {deleted, place: $gt, scope, thread} by place down, limited": _by("deleted", "place"),
+    "responses find {deleted, place: $gt, scope, thread} by place down, limited": _by("deleted"),
     "responses find {deleted, place: $gt $lte, scope, thread} by place down, limited": _by(
         "deleted", "place"
     ),
-    "responses find {$or {place: $gt $lte, thread}, deleted, scope}, limited": _by(
-        "deleted", "place", through="what was deleted in the scope, for a line that forks and has lost a turn"
-    ),
+    "responses find {$or {deleted, place: $gt $lte, scope, thread}}, limited": _by("deleted"),
     # Who holds an item
     "responses find {claims: $in, root, scope}": _by("claims"),
     "responses find {input.ids: $in, scope}": _by("input_ids"),

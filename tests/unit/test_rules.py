@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnstore_service.replay.rules import cut, explain, look_behind, sift
+from turnstore_service.replay.rules import cut, explain, look_behind, reach, settled, sift
 from turnstore_service.replay.values import (
     MODEL_SAFE,
     Answer,
@@ -161,13 +161,15 @@ def _through_a_window(line: list[Turn], question: Question) -> Answer:
             ]
             turns = older + window
             sifted = sift(turns, question, {})
-            more_ids, more_keys = look_behind(turns, sifted, question, len(older))
+            more_ids, more_keys = look_behind(
+                turns, sifted, question, max(len(older), reach(sifted, question))
+            )
             if not behind or (more_ids <= ids and more_keys <= keys):
                 break
             ids |= more_ids
             keys |= more_keys
         answer = cut(sifted, question)
-        if not behind or (answer.truncated and answer.oldest_turn >= len(older)):
+        if not behind or settled(answer, len(older)):
             return answer
         size += 1
 

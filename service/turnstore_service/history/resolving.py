@@ -9,12 +9,23 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from turnstore_service.replay.rules import Sifted, contributes_whole, cut, explain, look_behind, sift
+from turnstore_service.replay.rules import (
+    Sifted,
+    contributes_whole,
+    cut,
+    explain,
+    look_behind,
+    reach,
+    settled,
+    sift,
+)
 from turnstore_service.replay.values import Entry, Excluded, Holder, LimitUnit, Question, Reason, Turn
 from turnstore_service.storage.mongo import documents
 from turnstore_service.storage.mongo.reading import Batch, Reading
 from turnstore_service.storage.values import NO_END, Line, Texts
 
+_SPARE_ITEMS = 8
+"""Items read beyond the limit and a quarter of it, since rules leave some out."""
 BODIES_ALONG_UNITS = 1000
 """Limit up to which bodies are read together with the turns; larger windows are read without, then by page."""
 
@@ -103,7 +114,9 @@ class _Window:
         )
 
     def take(self, batch: Batch) -> None:
-        """Takes in what was read."""
+        """Takes in what was read, less what a limit on items hardly reaches."""
+        if self._question.limit is not None and self._question.unit is LimitUnit.ITEMS:
+            batch.keep_items(self._question.limit + self._question.limit // 4 + _SPARE_ITEMS)
         found = batch.turns()
         self.deleted = self.deleted or bool(batch.newest_lost)
         if self._below > NO_END and self._at == len(self._lines) - 1:
@@ -160,7 +173,8 @@ class _Window:
                 self.revisions.setdefault(key, revision)
 
     async def _look_behind(self, turns: Sequence[Turn], sifted: Sifted) -> bool:
-        ids, calls = look_behind(turns, sifted, self._question, self.looked_up)
+        oldest = max(self.looked_up, reach(sifted, self._question))
+        ids, calls = look_behind(turns, sifted, self._question, oldest)
         if len(self._lines) > 1:
             # Writes record repeated ids along their own line: what another line holds has to be looked up.
             ids.update(entry.head.id for entry in sifted.entries)
@@ -248,8 +262,7 @@ async def _resolve_in(window: _Window, question: Question, count: int, *, explai
     while True:
         sifted = await window.sift()
         answer = cut(sifted, question)
-        # Looked-up turns are not all that stands before the window, so the cut has to lie within it.
-        if window.complete or (answer.truncated and answer.oldest_turn >= window.looked_up):
+        if window.complete or settled(answer, window.looked_up):
             break
         count = min(count * 2, 1 << 20)
         window.take(await window.read(count))

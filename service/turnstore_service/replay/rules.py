@@ -345,32 +345,57 @@ def _units_begun_before(sifted: Sifted, staying: Sequence[int], cut_at: int) -> 
     return begun
 
 
+def reach(sifted: Sifted, question: Question) -> int:
+    """The oldest turn that the limit reaches, as far as is known; beyond every turn when it reaches none."""
+    staying = [index for index, entry in enumerate(sifted.entries) if entry.reason is None]
+    first = _first_inside(sifted.entries, staying, question)
+    if not first:
+        return 0
+    return sifted.entries[staying[first]].turn if first < len(staying) else sys.maxsize
+
+
+def settled(answer: Answer, looked_up: int) -> bool:
+    """Whether an answer would be the same with all older turns: the limit left out something, and where it cuts
+    is known.
+
+    The first `looked_up` turns are not all that stands before the window, so the cut has to lie behind them, and
+    the newest item has to be one of the window: it tells which turn is the last one.
+    """
+    newest = next((entry.turn for entry in reversed(answer.sifted) if entry.reason is None), -1)
+    return answer.truncated and answer.oldest_turn >= looked_up and newest >= looked_up
+
+
 def look_behind(
-    turns: Sequence[Turn], sifted: Sifted, question: Question, looked_up: int
+    turns: Sequence[Turn], sifted: Sifted, question: Question, oldest: int
 ) -> tuple[set[str], set[str]]:
     """Which ids and which pairing keys have to be looked for in older turns than those given.
 
-    Ids: those that their write recorded as repeated. Keys: those of outputs in the window without a call in
-    sight, and those that the caller named. The first `looked_up` turns were looked up themselves: what their
-    own outputs answer changes nothing in the window, so it is not followed further.
+    Ids: those that their write recorded as repeated. Keys: those that the caller named, and those of outputs
+    without a call in sight, but only of turns from `oldest` on: what the outputs of turns answer that were
+    looked up themselves, or lie before the cut, changes nothing after it. What is found can only move the cut
+    to newer turns.
     """
-    ids = {
-        entry.head.id
-        for entry in sifted.entries
-        if entry.reason is not Reason.DUPLICATE and entry.head.id in turns[entry.turn].repeated
-    }
     keys = set(question.answered)
-    if question.policy.matches_calls or question.named:
-        keys.update(
-            entry.head.call
-            for index, entry in enumerate(sifted.entries)
-            if entry.head.call
-            and entry.turn >= looked_up
+    ids: set[str] = set()
+    matches = question.policy.matches_calls or question.named
+    for index, entry in enumerate(sifted.entries):
+        if entry.reason is not Reason.DUPLICATE and entry.head.id in turns[entry.turn].repeated:
+            ids.add(entry.head.id)
+        if (
+            matches
+            and entry.turn >= oldest
+            and entry.head.call
             and index not in sifted.partners
             and entry.reason in {None, Reason.UNPAIRED_OUTPUT}
             and _is_output(entry.head.type)
-        )
+        ):
+            keys.add(entry.head.call)
     return ids, keys
+
+
+def _is_output(item_type: str) -> bool:
+    pair = pairing(item_type)
+    return pair is not None and not pair[1]
 
 
 def contributes_whole(policy: Policy) -> frozenset[Status]:
@@ -381,11 +406,6 @@ def contributes_whole(policy: Policy) -> frozenset[Status]:
     return frozenset(
         status for status in Status if status is not Status.FAILED and policy.rule(status) is TurnRule.INCLUDE
     )
-
-
-def _is_output(item_type: str) -> bool:
-    pair = pairing(item_type)
-    return pair is not None and not pair[1]
 
 
 def explain(turns: Sequence[Turn], answer: Answer) -> list[Excluded]:

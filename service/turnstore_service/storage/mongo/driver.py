@@ -125,10 +125,13 @@ class Database:
         projection: Mapping[str, Any] | None = None,
         sort: Sequence[tuple[str, int]] | None = None,
         limit: int = 0,
+        hint: str | None = None,
     ) -> list[Document]:
-        """The documents that match, at most `limit` (0: all)."""
+        """The documents that match, at most `limit` (0: all), by the index that `hint` names if it does."""
         async with self._call("find"):
-            cursor = self._collection(collection).find(query, projection, limit=limit, batch_size=limit)
+            cursor = self._collection(collection).find(
+                query, projection, limit=limit, batch_size=limit, hint=hint
+            )
             if sort:
                 cursor = cursor.sort(sort)
             documents: list[Document] = await cursor.to_list(None)
@@ -140,9 +143,10 @@ class Database:
         query: Mapping[str, Any],
         projection: Mapping[str, Any] | None = None,
         sort: Sequence[tuple[str, int]] | None = None,
+        hint: str | None = None,
     ) -> Document | None:
         """The first document that matches."""
-        documents = await self.find(collection, query, projection, sort, limit=1)
+        documents = await self.find(collection, query, projection, sort, limit=1, hint=hint)
         return documents[0] if documents else None
 
     async def insert(self, collection: str, document: Document) -> None:

@@ -59,6 +59,17 @@ class Batch:
         """Place of the newest turn; 0 where there is none."""
         return self._found[0]["place"] if self._found else 0
 
+    def keep_items(self, count: int) -> None:
+        """Gives up the oldest turns that are not needed to have that many items; they can be read again."""
+        for index, document in enumerate(self._found):
+            count -= (
+                len(document["input"]["ids"]) + len(document["output"]["ids"]) if "input" in document else 0
+            )
+            if count < 0 and index + 1 < len(self._found):
+                self._found = self._found[: index + 1]
+                self.more = True
+                return
+
     def turns(self) -> list[tuple[int, Turn]]:
         """Place and turn."""
         return [
@@ -259,13 +270,19 @@ class Reading:
                 {"thread": segment.thread, "place": {"$gt": segment.after, **_up_to(segment.last)}}
                 for segment in segments[at : at + SEGMENTS_AT_ONCE]
             ]
+            # By the small index of what was deleted: the planner likes that of all places as well.
             lost = {"scope": line.scope.key, "deleted": True}
             if len(branches) == 1:
                 found = await self._database.find_one(
-                    RESPONSES, {**lost, **branches[0]}, _PLACE_ALONE, [("place", -1)]
+                    RESPONSES, {**lost, **branches[0]}, _PLACE_ALONE, [("place", -1)], hint="deleted"
                 )
             else:  # any will do: which is the newest is asked of conversations, and they are one segment
-                found = await self._database.find_one(RESPONSES, {**lost, "$or": branches}, _PLACE_ALONE)
+                found = await self._database.find_one(
+                    RESPONSES,
+                    {"$or": [{**lost, **branch} for branch in branches]},
+                    _PLACE_ALONE,
+                    hint="deleted",
+                )
             if found is not None:
                 return int(found["place"])
         return 0
