@@ -1,6 +1,8 @@
 """Replica sets of a test's own, whose members can be killed, stopped and told to fail."""
 
 import asyncio
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -66,6 +68,23 @@ class Member:
             )
         finally:
             lock.release()
+
+    def pause(self) -> None:
+        """Stops it without ending it; returns when none of its threads does anything any more."""
+        pid = self.pid
+        os.kill(pid, signal.SIGSTOP)
+
+        def stands_still() -> bool:
+            states = [
+                (task / "stat").read_text().rpartition(")")[2].split()[0]
+                for task in Path(f"/proc/{pid}/task").iterdir()
+            ]
+            return set(states) == {"T"}
+
+        wait_until(stands_still, 10, f"mongod {pid} has stopped")
+
+    def go_on(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """Ends it as a power failure would: its watchdog's death takes it along."""

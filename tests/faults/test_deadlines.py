@@ -1,7 +1,5 @@
 """A MongoDB that has stopped answering: callers hear of it within their deadlines, and nothing of what is behind."""
 
-import os
-import signal
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -62,10 +60,9 @@ async def stub(service: ServiceProcess) -> AsyncIterator[Any]:
 @pytest.fixture
 def stopped(members: ReplicaSet, stub: Any) -> Iterator[None]:
     """The database says nothing while the test runs."""
-    pid = members.members[0].pid
-    os.kill(pid, signal.SIGSTOP)
+    members.members[0].pause()
     yield
-    os.kill(pid, signal.SIGCONT)
+    members.members[0].go_on()
 
 
 @pytest.mark.parametrize("seconds", [0.05, 0.5])
@@ -110,15 +107,14 @@ async def test_caller_without_a_deadline_hears_of_the_default_one(
 
 
 async def test_service_goes_on_when_the_database_does(members: ReplicaSet, stub: Any) -> None:
-    pid = members.members[0].pid
-    os.kill(pid, signal.SIGSTOP)
+    members.members[0].pause()
     try:
         for _ in range(100):  # more than there are places for: each gives its place back
             with pytest.raises(grpc.aio.AioRpcError) as refusal:
                 await stub.ListResponses(CALLS["ListResponses"], timeout=0.02)
             assert refusal.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     finally:
-        os.kill(pid, signal.SIGCONT)
+        members.members[0].go_on()
     await stub.StoreResponse(CALLS["StoreResponse"], timeout=20)
     reply = await stub.ListResponses(CALLS["ListResponses"], timeout=20)
     assert [turn.id for turn in reply.responses] == ["r"]
@@ -126,12 +122,11 @@ async def test_service_goes_on_when_the_database_does(members: ReplicaSet, stub:
 
 async def test_calls_that_are_given_up_leave_room_for_others(members: ReplicaSet, stub: Any) -> None:
     """A caller who goes away has no deadline that would end its database call: that one ends by the default."""
-    pid = members.members[0].pid
-    os.kill(pid, signal.SIGSTOP)
+    members.members[0].pause()
     try:
         calls = [stub.GetResponse(CALLS["GetResponse"]) for _ in range(100)]
         for call in calls:
             call.cancel()
     finally:
-        os.kill(pid, signal.SIGCONT)
+        members.members[0].go_on()
     await stub.ListResponses(CALLS["ListResponses"], timeout=20)

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import os
-import signal
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -158,7 +156,7 @@ async def _lose(member: Member, how: str) -> None:
     if how == "killed":
         await asyncio.to_thread(member.kill)
     elif how == "stopped":
-        os.kill(member.pid, signal.SIGSTOP)
+        await asyncio.to_thread(member.pause)
     else:
         with member.client() as client:
             await asyncio.to_thread(client.admin.command, "replSetStepDown", 30, secondaryCatchUpPeriodSecs=5)
@@ -168,7 +166,7 @@ async def _bring_back(member: Member, how: str) -> None:
     if how == "killed":
         await asyncio.to_thread(member.start)
     elif how == "stopped":
-        os.kill(member.pid, signal.SIGCONT)
+        member.go_on()
 
 
 @pytest.mark.parametrize(
