@@ -18,7 +18,8 @@ from turnstore_service.storage.mongo.store import MongoStore
 from turnstore_service.storage.values import Scope, Write
 
 MARKER = "something-said-in-confidence"
-LARGE = items(MARKER, 3, 4 * MIB)
+LARGE = [item(MARKER, 9 * MIB)]
+"""Does not fit beside anything else: it is moved out in two chunks."""
 RUNNING = Status.IN_PROGRESS
 REQUEST = "7d8a1c52-4f0b-4a55-9d0e-7f1c2a3b4c5d"
 
@@ -67,8 +68,8 @@ WRITES = {
     ),
     "create of a large one": Scene(
         (ROOT,),
-        _writes(turn("large", parent="root", given=LARGE, made=LARGE, request_id=REQUEST)),
-        {"root": (items("root", 1), items("root-out", 1)), "large": (LARGE, LARGE)},
+        _writes(turn("large", parent="root", given=LARGE, made=items("out", 1), request_id=REQUEST)),
+        {"root": (items("root", 1), items("root-out", 1)), "large": (LARGE, items("out", 1))},
     ),
     "fork": Scene(
         (ROOT, CHILD, turn("fork-1", parent="root", given=items("f1", 1))),
@@ -103,9 +104,9 @@ WRITES = {
         {"first": (items("in", 1), [])},
     ),
     "update of a large one": Scene(
-        (turn("first", status=RUNNING, given=LARGE, made=LARGE),),
-        _writes(turn("first", made=items("out", 3, 4 * MIB), request_id=REQUEST)),
-        {"first": (LARGE, items("out", 3, 4 * MIB))},
+        (turn("first", status=RUNNING, given=LARGE, made=items("draft", 1)),),
+        _writes(turn("first", made=[item("out", 9 * MIB)], request_id=REQUEST)),
+        {"first": (LARGE, [item("out", 9 * MIB)])},
     ),
     "exclusion": Scene(
         (turn("first", conversation="c", given=items("in", 1)),),
