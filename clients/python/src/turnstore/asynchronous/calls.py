@@ -109,6 +109,7 @@ class AsyncCalls:
         """
         attempt = 0
         call_id = str(uuid.uuid4())
+        last: Ping | None = None
         async with self._connection.direct_channel() as channel:
             while True:
                 attempt += 1
@@ -126,8 +127,11 @@ class AsyncCalls:
                     delay = backoff(attempt, jitter())
                     if ping.serving or not wait or delay >= deadline.remaining():
                         return ping
+                    last = ping
                 except grpc.RpcError as error:
                     failure = error_from_call(error, call_id)
+                    if last is not None and isinstance(failure, DeadlineError):
+                        return last  # the time is over, and what was heard last is the answer
                     delay = backoff(attempt, jitter())
                     unreachable = isinstance(failure, ServiceUnreachableError)
                     if not (unreachable and wait) or delay >= deadline.remaining():
