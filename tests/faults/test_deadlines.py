@@ -65,6 +65,7 @@ def stopped(members: ReplicaSet, stub: Any) -> Iterator[None]:
     members.members[0].go_on()
 
 
+@pytest.mark.deep  # freezes a database: wants a machine that does nothing else
 @pytest.mark.parametrize("seconds", [0.05, 0.5])
 @pytest.mark.parametrize("method", CALLS)
 async def test_caller_hears_of_its_deadline_in_time(
@@ -106,6 +107,7 @@ async def test_caller_without_a_deadline_hears_of_the_default_one(
             assert word not in said
 
 
+@pytest.mark.deep  # as above
 async def test_service_goes_on_when_the_database_does(members: ReplicaSet, stub: Any) -> None:
     members.members[0].pause()
     try:
