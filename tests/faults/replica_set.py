@@ -87,15 +87,9 @@ class Member:
         os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """Ends it as a power failure would: its watchdog's death takes it along."""
-        assert self._watchdog is not None
-        self._watchdog.kill()
-        self._watchdog.wait()
-
-    def stop(self) -> None:
+        """Ends it as a power failure would: its watchdog's death takes it along. May be called again."""
         if self._watchdog is not None:
-            assert self._watchdog.stdin is not None
-            self._watchdog.stdin.close()
+            self._watchdog.kill()
             self._watchdog.wait()
 
     def client(self) -> "pymongo.MongoClient[dict[str, Any]]":
@@ -130,8 +124,9 @@ class ReplicaSet:
         self.wait_healthy()
 
     def stop(self) -> None:
+        """Ends all members, whose data nobody wants any more."""
         for member in self.members:
-            member.stop()
+            member.kill()
 
     def states(self, asked: Member) -> dict[str, str]:
         """The state of each member as one of them sees it, by address."""
