@@ -13,8 +13,9 @@ from grpc_status import rpc_status
 from turnstore.v1 import history_service_pb2
 from turnstore_service.operations.logging import note_call, request_id
 from turnstore_service.operations.metrics import Metrics
-from turnstore_service.rpc.interceptors.call_log import REQUEST_ID_KEY, CallLogInterceptor
-from turnstore_service.rpc.interceptors.metrics import MetricsInterceptor
+from turnstore_service.rpc.interceptors.around import AroundCalls
+from turnstore_service.rpc.interceptors.call_log import REQUEST_ID_KEY, CallLog
+from turnstore_service.rpc.interceptors.metrics import CallMetrics
 
 SERVICE = history_service_pb2.DESCRIPTOR.services_by_name["HistoryService"]
 Context = grpc.aio.ServicerContext
@@ -77,7 +78,7 @@ class Handlers:
 
 
 class Harness:
-    """A server with both interceptors over the handlers, a channel to it, and what they recorded."""
+    """A server with metrics and call log around the handlers, a channel to it, and what they recorded."""
 
     def __init__(
         self, channel: grpc.aio.Channel, metrics: Metrics, handlers: Handlers, lines: list[Any]
@@ -146,7 +147,7 @@ async def harness() -> AsyncIterator[Harness]:
     }
     metrics = Metrics([SERVICE])
     server = grpc.aio.server(
-        interceptors=[MetricsInterceptor(metrics), CallLogInterceptor()], options=[("grpc.so_reuseport", 0)]
+        interceptors=[AroundCalls(CallMetrics(metrics), CallLog())], options=[("grpc.so_reuseport", 0)]
     )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE.full_name, methods),))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -261,27 +262,26 @@ async def test_unknown_methods_share_one_series(harness: Harness) -> None:
     assert harness.value("grpc_server_started_total", "unknown") == 2
 
 
-async def test_request_id_is_made_logged_and_told(harness: Harness) -> None:
-    call = harness.channel.unary_unary(_path("GetResponse"))(b"x")
-    told = dict(await call.trailing_metadata())[REQUEST_ID_KEY]
-    assert len(told) == 32
-    assert (await harness.line("GetResponse"))["request_id"] == told
-    assert harness.handlers.request_id == told
+async def test_request_id_is_made_and_logged(harness: Harness) -> None:
+    await harness.unary("GetResponse")
+    made = harness.handlers.request_id
+    assert len(made) == 32
+    assert (await harness.line("GetResponse"))["request_id"] == made
 
 
 @pytest.mark.parametrize("given", ["req-1", "01HZX:9/a+b=c@d.e_f", "x" * 128])
 async def test_request_id_of_the_caller_is_taken(harness: Harness, given: str) -> None:
-    call = harness.channel.unary_unary(_path("GetResponse"))(b"x", metadata=((REQUEST_ID_KEY, given),))
-    assert dict(await call.trailing_metadata())[REQUEST_ID_KEY] == given
+    await harness.unary("GetResponse", metadata=((REQUEST_ID_KEY, given),))
+    assert harness.handlers.request_id == given
     assert (await harness.line("GetResponse"))["request_id"] == given
 
 
 @pytest.mark.parametrize("given", ["", "x" * 129, "two words", 'say "hi"', "<script>"])
 async def test_request_id_that_is_not_sane_is_replaced(harness: Harness, given: str) -> None:
-    call = harness.channel.unary_unary(_path("GetResponse"))(b"x", metadata=((REQUEST_ID_KEY, given),))
-    told = dict(await call.trailing_metadata())[REQUEST_ID_KEY]
-    assert told != given
-    assert (await harness.line("GetResponse"))["request_id"] == told
+    await harness.unary("GetResponse", metadata=((REQUEST_ID_KEY, given),))
+    made = harness.handlers.request_id
+    assert len(made) == 32
+    assert (await harness.line("GetResponse"))["request_id"] == made
 
 
 async def test_lines_of_calls_at_one_time_do_not_mix(harness: Harness) -> None:

@@ -8,6 +8,8 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
 from turnstore_service.replay.rules import (
     Sifted,
@@ -58,25 +60,31 @@ class History:
         return digest.digest()
 
 
-@dataclass(frozen=True, slots=True)
-class PlainHistory:
+class PlainHistory(NamedTuple):
     """A history about whose items nothing had to be decided."""
 
     item_ids: Sequence[str]
+    types: Sequence[str]
+    texts: Sequence[str]
+    """Their JSON; this and their types only in a full history."""
     truncated: bool
     ancestor_deleted: bool
 
 
-class _Window:
-    """The turns of one or two lines that have been read, oldest first."""
+class Resolution:
+    """The resolving of one line, or of two one after the other (each item once): reads turns until the rules say
+    that the answer is whole.
+    """
 
     def __init__(
-        self, reading: Reading, lines: Sequence[Line], question: Question, explained: bool, full: bool
+        self, reading: Reading, lines: Sequence[Line], question: Question, *, explained: bool, full: bool
     ) -> None:
+        """Reads nothing yet."""
         self._reading = reading
         self._lines = lines
         self._question = question
         self._explained = explained
+        self._full = full
         with_bodies = full and question.limit is not None and question.limit <= BODIES_ALONG_UNITS
         looks_at_types = full or explained or question.policy.matches_calls or question.named
         self._projection = (
@@ -89,75 +97,133 @@ class _Window:
         self._holders: dict[str, list[Holder]] = {}
         self._sought_holders: set[str] = set()
         self._sought: tuple[set[str], set[str]] = (set(), set())
-        self.complete = False
-        self.deleted = False
-        self.newest_place = 0
-        self.revisions: dict[str, int] = {}
-        self.texts = Texts()
+        self._complete = False
+        self._deleted = False
+        self._newest_place = 0
+        self._revisions: dict[str, int] = {}
+        self._texts = Texts()
 
-    async def prepare(self) -> None:
-        """Settles by what time a running turn counts as abandoned."""
+    async def begin(self) -> None:
+        """Reads the newest turns: as many as mostly are enough.
+
+        Raises StoreUnavailableError and StoreDeadlineError, as `history` does: a history is never shorter because
+        the database is away.
+        """
         self._abandoned_before = await self._reading.abandoned_before()
+        self._count = _first_guess(self._question)
+        self._batch = await self._read()
 
-    async def read(self, count: int) -> Batch:
-        """Reads that many older turns."""
+    def plain(self) -> PlainHistory | None:
+        """The history, where what was read first is all that it takes: most histories are plain.
+
+        That is: the policy looks at nothing but turns, every turn contributes whole and no id stands twice, so
+        that the newest items are the answer.
+        """
+        question, batch = self._question, self._batch
+        if (
+            len(self._lines) > 1
+            or self._turns
+            or self._explained
+            or question.policy.matches_calls
+            or question.named
+        ):
+            return None
+        turns = batch.plain(contributes_whole(question.policy, marked=self._full), bodies=self._full)
+        if turns is None:
+            return None
+        limit = question.limit
+        if limit is not None and question.unit is LimitUnit.TURNS:
+            truncated = len(turns.ids) > limit
+            ids, types, texts = (list(chain.from_iterable(column[:limit][::-1])) for column in turns)
+        else:
+            ids, types, texts = (list(chain.from_iterable(column[::-1])) for column in turns)
+            if truncated := limit is not None and len(ids) > limit:
+                ids, types, texts = (
+                    column[max(0, len(column) - (limit or 0)) :] for column in (ids, types, texts)
+                )
+        if (batch.more and not truncated) or len(set(ids)) < len(ids):
+            return None
+        return PlainHistory(ids, types, texts, truncated, bool(batch.newest_lost))
+
+    async def history(self) -> History:
+        """The history, by all rules."""
+        self._take(self._batch)
+        while True:
+            sifted = await self._sift()
+            answer = cut(sifted, self._question)
+            if self._complete or settled(answer, self._looked_up):
+                break
+            self._count = min(self._count * 2, 1 << 20)
+            self._take(await self._read())
+        return History(
+            answer.entries,
+            explain(self._all_turns, answer) if self._explained else (),
+            Counter(entry.reason for entry in answer.sifted if entry.reason is not None),
+            answer.truncated,
+            await self._has_lost_any(),
+            self._newest_place,
+            self._revisions,
+            self._texts,
+        )
+
+    async def _read(self) -> Batch:
         line = self._lines[self._at]
         first = self._below > NO_END
         return await self._reading.turns(
             line,
             below=self._below,
-            count=count,
+            count=self._count,
             projection=self._projection,
             everything=self._explained,
             ask_deleted=first,
             abandoned_before=self._abandoned_before,
         )
 
-    def take(self, batch: Batch) -> None:
+    def _take(self, batch: Batch) -> None:
         """Takes in what was read, less what a limit on items hardly reaches."""
         if self._question.limit is not None and self._question.unit is LimitUnit.ITEMS:
             batch.keep_items(self._question.limit + self._question.limit // 4 + _SPARE_ITEMS)
         found = batch.turns()
-        self.deleted = self.deleted or bool(batch.newest_lost)
+        self._deleted = self._deleted or bool(batch.newest_lost)
         if self._below > NO_END and self._at == len(self._lines) - 1:
             # What was deleted at the end is on the line too: later pages have to see that it was.
-            self.newest_place = max(batch.newest_place, batch.newest_lost)
+            self._newest_place = max(batch.newest_place, batch.newest_lost)
         if found:
             self._below = found[-1][0]
         known = {turn.key for turn in self._turns}
         self._turns[:0] = [turn for _, turn in reversed(found) if turn.key not in known]
-        self.revisions.update(batch.revisions())
-        self.texts.update(batch.texts())
+        self._revisions.update(batch.revisions())
+        self._texts.update(batch.texts())
         for _, turn in found:
             self._older.pop(turn.key, None)
         if not batch.more:
             self._at -= 1
             self._below = NO_END + 1
-            self.complete = self._at < 0
+            self._complete = self._at < 0
 
-    async def has_lost_any(self) -> bool:
+    async def _has_lost_any(self) -> bool:
         """Whether a deleted response stands on the lines, also where the window did not reach."""
         unread = self._lines[: self._at + (self._below > NO_END)]
-        return self.deleted or any([await self._reading.newest_lost(line) for line in unread])
+        return self._deleted or any([await self._reading.newest_lost(line) for line in unread])
 
     @property
-    def looked_up(self) -> int:
-        """How many of `turns` were looked up behind the window."""
+    def _looked_up(self) -> int:
+        """How many of `_all_turns` were looked up behind the window."""
         return len(self._older)
 
     @property
-    def turns(self) -> list[Turn]:
+    def _all_turns(self) -> list[Turn]:
         """The older turns that were looked up, then the window."""
         older = [turn for _, _, turn in sorted(self._older.values(), key=lambda found: found[:2])]
         return older + self._turns
 
-    async def sift(self) -> Sifted:
+    async def _sift(self) -> Sifted:
         """Applies the rules to what was read, looking up what they ask for."""
         while True:
-            turns = self.turns
+            turns = self._all_turns
             await self._look_up_holders(turns)
             sifted = sift(turns, self._question, self._holders)
-            if self.complete or not await self._look_behind(turns, sifted):
+            if self._complete or not await self._look_behind(turns, sifted):
                 return sifted
 
     async def _look_up_holders(self, turns: Sequence[Turn]) -> None:
@@ -170,10 +236,10 @@ class _Window:
             )
             self._holders.update(holders)
             for key, revision in revisions.items():
-                self.revisions.setdefault(key, revision)
+                self._revisions.setdefault(key, revision)
 
     async def _look_behind(self, turns: Sequence[Turn], sifted: Sifted) -> bool:
-        oldest = max(self.looked_up, reach(sifted, self._question))
+        oldest = max(self._looked_up, reach(sifted, self._question))
         ids, calls = look_behind(turns, sifted, self._question, oldest)
         if len(self._lines) > 1:
             # Writes record repeated ids along their own line: what another line holds has to be looked up.
@@ -194,90 +260,17 @@ class _Window:
                 if turn.key not in known:
                     found_any = True
                     self._older.setdefault(turn.key, (number, place, turn))
-                    self.revisions[turn.key] = revision
+                    self._revisions[turn.key] = revision
         return found_any
 
 
 async def resolve(
     reading: Reading, lines: Sequence[Line], question: Question, *, explained: bool, full: bool
 ) -> History:
-    """The history of one line, or of two one after the other (each item once).
-
-    Raises StoreUnavailableError and StoreDeadlineError: a history is never shorter because the database is away.
-    """
-    window = _Window(reading, lines, question, explained, full)
-    await window.prepare()
-    count = _first_guess(question)
-    window.take(await window.read(count))
-    return await _resolve_in(window, question, count, explained=explained)
-
-
-async def resolve_ids(reading: Reading, line: Line, question: Question) -> PlainHistory | History:
-    """The item ids of a line's history, for a policy that looks at nothing but turns.
-
-    Most such histories are plain: every turn contributes whole and no id stands twice, so that the newest ids
-    are the answer. Whatever is not plain is decided by the rules.
-    """
-    window = _Window(reading, (line,), question, explained=False, full=False)
-    await window.prepare()
-    count = _first_guess(question)
-    batch = await window.read(count)
-    plain = _plain(batch, question)
-    if plain is not None:
-        return plain
-    window.take(batch)
-    return await _resolve_in(window, question, count, explained=False)
-
-
-def looks_at_turns_alone(question: Question, lines: Sequence[Line]) -> bool:
-    """Whether the ids of a history depend on turns alone, not on what their items are."""
-    return (
-        len(lines) == 1 and lines[0].tail is None and not question.policy.matches_calls and not question.named
-    )
-
-
-def _plain(batch: Batch, question: Question) -> PlainHistory | None:
-    turns = batch.plain_ids(contributes_whole(question.policy))
-    if turns is None:
-        return None
-    limit = question.limit
-    if limit is not None and question.unit is LimitUnit.TURNS:
-        turns = [ids for ids in turns if ids]
-        truncated = len(turns) > limit
-        turns = turns[:limit]
-        limit = None
-    else:
-        truncated = limit is not None and sum(map(len, turns)) > limit
-    ids = [item_id for turn in reversed(turns) for item_id in turn]
-    if (batch.more and not truncated) or len(set(ids)) < len(ids):
-        return None
-    return PlainHistory(
-        ids[len(ids) - limit :] if truncated and limit is not None else ids,
-        truncated,
-        bool(batch.newest_lost),
-    )
-
-
-async def _resolve_in(window: _Window, question: Question, count: int, *, explained: bool) -> History:
-    while True:
-        sifted = await window.sift()
-        answer = cut(sifted, question)
-        if window.complete or settled(answer, window.looked_up):
-            break
-        count = min(count * 2, 1 << 20)
-        window.take(await window.read(count))
-    exclusions = explain(window.turns, answer) if explained else ()
-    deleted = await window.has_lost_any()
-    return History(
-        answer.entries,
-        exclusions,
-        Counter(entry.reason for entry in answer.sifted if entry.reason is not None),
-        answer.truncated,
-        deleted,
-        window.newest_place,
-        window.revisions,
-        window.texts,
-    )
+    """The history of one line, or of two one after the other, by all rules. Raises as `Resolution.begin`."""
+    resolution = Resolution(reading, lines, question, explained=explained, full=full)
+    await resolution.begin()
+    return await resolution.history()
 
 
 def _first_guess(question: Question) -> int:

@@ -13,6 +13,7 @@ caller passes the newest turns that matter (the window), and before them the few
 asks for; the answer is then the same as with the whole line.
 """
 
+import functools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -398,13 +399,19 @@ def _is_output(item_type: str) -> bool:
     return pair is not None and not pair[1]
 
 
-def contributes_whole(policy: Policy) -> frozenset[Status]:
+@functools.cache
+def contributes_whole(policy: Policy, *, marked: bool) -> frozenset[Status]:
     """The statuses of turns whose every item contributes under a policy that leaves out no single items.
 
     A window of such turns without a snapshot, an exclusion or an id that stands twice is its own answer.
+    `marked`: less those of whose items some are marked as partial.
     """
     return frozenset(
-        status for status in Status if status is not Status.FAILED and policy.rule(status) is TurnRule.INCLUDE
+        status
+        for status in Status
+        if status is not Status.FAILED
+        and policy.rule(status) is TurnRule.INCLUDE
+        and not (marked and status in _PARTIAL)
     )
 
 

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from turnstore.v1 import history_service_pb2 as rpc
-from turnstore.v1 import replay_pb2
+from turnstore.v1 import replay_pb2, response_pb2
 from turnstore_service.history.resolving import (
     History,
     PlainHistory,
-    looks_at_turns_alone,
+    Resolution,
     resolve,
-    resolve_ids,
 )
 from turnstore_service.replay.rules import gather
 from turnstore_service.replay.values import AS_STORED, BodyRef, Entry, Head, Holder, Part, Question, Status
@@ -36,17 +35,11 @@ async def resolve_history(
     pinned, begin = cursor.numbers or (NO_END, 0)
     for _ in range(1 if cursor.numbers else _ATTEMPTS):
         lines = await _lines(backend, scope, request, pinned)
-        history: History | None = None
-        if cursor.is_first and not full and not request.explain and looks_at_turns_alone(question, lines):
-            found = await resolve_ids(backend.store.reading, lines[0], question)
-            if isinstance(found, History):
-                history = found
-            elif (reply := _plain_reply(backend, found)) is not None:
-                return reply
-        if history is None:  # or too long for one page, and pages need to know of what
-            history = await resolve(
-                backend.store.reading, lines, question, explained=request.explain, full=full
-            )
+        resolution = Resolution(backend.store.reading, lines, question, explained=request.explain, full=full)
+        await resolution.begin()
+        if cursor.is_first and (plain := resolution.plain()) and (short := _plain_reply(backend, plain)):
+            return short
+        history = await resolution.history()
         try:
             reply = await _history_page(backend, history, cursor, begin, full=full)
         except ChangedError:
@@ -59,13 +52,26 @@ async def resolve_history(
 
 def _plain_reply(backend: Backend, history: PlainHistory) -> rpc.ResolveHistoryResponse | None:
     """A plain history in one page; None when it needs more."""
-    sizes = sum(map(len, history.item_ids)) * 4  # a character has at most four bytes
-    if not pages.Page(backend.page_bytes).takes_all(sizes, len(history.item_ids)):
+    ids, types, texts = history.item_ids, history.types, history.texts
+    most = _most_bytes(ids) * (2 if texts else 1) + _most_bytes(types) + _most_bytes(texts)
+    if not pages.Page(backend.page_bytes).takes_all(most, len(ids)):
         return None
-    backend.observer.history_resolved(len(history.item_ids), {})
+    backend.observer.history_resolved(len(ids), {})
     return rpc.ResolveHistoryResponse(
-        item_ids=history.item_ids, truncated=history.truncated, ancestor_deleted=history.ancestor_deleted
+        item_ids=ids,
+        items=map(_item, ids, types, texts),
+        truncated=history.truncated,
+        ancestor_deleted=history.ancestor_deleted,
     )
+
+
+def _most_bytes(texts: Sequence[str]) -> int:
+    """Bytes that texts take at the most: a character has up to four, in ASCII one."""
+    return sum(map(len, texts)) * (1 if all(map(str.isascii, texts)) else 4)
+
+
+def _item(item_id: str, item_type: str, text: str) -> response_pb2.Item:
+    return response_pb2.Item(id=item_id, type=item_type, json=text)
 
 
 def _check_line(request: rpc.ResolveHistoryRequest) -> None:
@@ -158,7 +164,7 @@ async def _take_items(
     if missing:
         history.texts.update(await backend.store.reading.bodies(missing, history.revisions, page.room))
         found = [_text_at(history.texts, entry) for entry in entries]
-    elif page.takes_all(sum(map(_most_bytes, entries, found)), len(entries)):
+    elif page.takes_all(sum(map(_most_bytes_of, entries, found)), len(entries)):
         for entry, text in zip(entries, found, strict=True):
             _add_item(target, entry, text or "")
         return len(entries)
@@ -179,7 +185,7 @@ def _text_at(texts: Texts, entry: Entry) -> str | None:
     return "" if entry.key is None else texts.at(entry.key, entry.source, entry.index)
 
 
-def _most_bytes(entry: Entry, text: str | None) -> int:
+def _most_bytes_of(entry: Entry, text: str | None) -> int:
     """Bytes that an item takes at the most, its id twice: a character has up to four."""
     head = entry.head
     size = len(head.id) * 8 + len(head.type) * 4

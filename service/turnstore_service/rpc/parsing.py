@@ -41,6 +41,9 @@ MAX_ANSWERED = 1000
 MAX_ASKED = 1000
 """Ids in one BatchGetItems. Contract."""
 _STATUSES = frozenset(map(int, Status))
+_DUPLICATE_ITEMS = frozenset(replay_pb2.DuplicateItems.values())
+_LIMIT_UNITS = frozenset(replay_pb2.LimitUnit.values())
+_VIEWS = frozenset(replay_pb2.HistoryView.values())
 DEFAULT_PAGE = 20
 MAX_PAGE = 100
 """Page sizes. Contract; a larger one is lowered (AIP-158)."""
@@ -99,7 +102,7 @@ def write(request: rpc.StoreResponseRequest) -> Write:
         raise invalid("response.previous_response_id", "cannot be given together with conversation_id")
     if response.status not in _STATUSES:
         raise invalid("response.status", f"has the unknown value {response.status}")
-    if request.duplicate_items not in replay_pb2.DuplicateItems.values():
+    if request.duplicate_items not in _DUPLICATE_ITEMS:
         raise invalid("duplicate_items", f"has the unknown value {request.duplicate_items}")
     expected = request.expected_revision if request.HasField("expected_revision") else None
     if expected is not None and expected < 0:
@@ -186,9 +189,9 @@ def question(request: rpc.ResolveHistoryRequest, default: Policy) -> Question:
     limit = request.limit if request.HasField("limit") else None
     if limit is not None and limit < 0:
         raise invalid("limit", "is negative; leave it unset for everything")
-    if request.limit_unit not in replay_pb2.LimitUnit.values():
+    if request.limit_unit not in _LIMIT_UNITS:
         raise invalid("limit_unit", f"has the unknown value {request.limit_unit}")
-    if request.view not in replay_pb2.HistoryView.values():
+    if request.view not in _VIEWS:
         raise invalid("view", f"has the unknown value {request.view}")
     if len(request.answered_call_ids) > MAX_ANSWERED:
         raise invalid(
@@ -198,7 +201,7 @@ def question(request: rpc.ResolveHistoryRequest, default: Policy) -> Question:
         if not call_id:
             raise invalid(f"answered_call_ids[{index}]", "is empty")
     return Question(
-        policy(request.policy, default),
+        policy(request.policy, default) if request.HasField("policy") else default,
         limit,
         LimitUnit(request.limit_unit or LimitUnit.ITEMS),
         frozenset(map(pairing_key, request.answered_call_ids)),

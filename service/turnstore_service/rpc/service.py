@@ -107,6 +107,7 @@ class HistoryService:
         self, implementation: _Implementation, message: type[Message], rights: frozenset[Right]
     ) -> Callable[[bytes, grpc.aio.ServicerContext[Any, Any]], Awaitable[bytes]]:
         requested_namespace = namespace_reader(message.DESCRIPTOR)
+        note = _noting(message)
         is_scoped = "scope" in message.DESCRIPTOR.fields_by_name
 
         async def handle(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
@@ -115,7 +116,7 @@ class HistoryService:
                 request: Any = self._parse(message, data)
                 namespace = principal.namespace(requested_namespace(request), rights)
                 scope = parsing.scope(request.scope, namespace) if is_scoped else Scope(namespace)
-                _note(request, namespace)
+                note(request, namespace)
                 seconds = self._set_deadline(context.time_remaining())
                 await self.limits.enter(namespace, seconds)
                 try:
@@ -168,12 +169,27 @@ def _not_built(name: str) -> _Implementation:
     return refuse
 
 
-def _note(request: Any, namespace: str) -> None:
-    fields = {"namespace": namespace}
-    if isinstance(request, rpc.StoreResponseRequest):
-        request = request.response
-        fields["response_id"] = request.id
-    for name in ("response_id", "conversation_id", "previous_response_id"):
-        if value := getattr(request, name, ""):
-            fields[name] = value
-    note_call(**fields)
+def _noting(message: type[Message]) -> Callable[[Any, str], None]:
+    """A function that notes for the log line what a request of this type is about."""
+    if message is rpc.StoreResponseRequest:
+        return _note_response
+    names = [
+        name
+        for name in ("response_id", "conversation_id", "previous_response_id")
+        if name in message.DESCRIPTOR.fields_by_name
+    ]
+
+    def note(request: Any, namespace: str) -> None:
+        note_call(namespace=namespace, **{name: getattr(request, name) for name in names})
+
+    return note
+
+
+def _note_response(request: rpc.StoreResponseRequest, namespace: str) -> None:
+    response = request.response
+    note_call(
+        namespace=namespace,
+        response_id=response.id,
+        conversation_id=response.conversation_id,
+        previous_response_id=response.previous_response_id,
+    )

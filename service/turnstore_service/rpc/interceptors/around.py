@@ -1,4 +1,7 @@
-"""The base of interceptors that do something before and after each call, whatever its kind."""
+"""What is done before and after each call, whatever its kind: one interceptor for all of it.
+
+A gRPC interceptor of its own for each would cost every call two more coroutines.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,16 +10,11 @@ from typing import Any, Generic, TypeVar
 import grpc
 
 Call = TypeVar("Call")
-"""What an interceptor keeps between the beginning and the end of a call."""
+"""What is kept between the beginning and the end of a call."""
 
 
-class AroundCalls(grpc.aio.ServerInterceptor, Generic[Call]):
-    """Calls `begin` before and `end` after the handler of every method that the server knows."""
-
-    def __init__(self) -> None:
-        # A wrapped handler for each method, since making one costs more than using it. Only methods that are
-        # served get into it, so callers cannot make it grow.
-        self._wrapped: dict[str, tuple[Any, Any]] = {}
+class Around(Generic[Call]):
+    """Something that is done around each call."""
 
     def begin(self, method: str, context: Any) -> Call:
         """Called in the task that will handle the call. `method` is the path, `/package.Service/Method`."""
@@ -32,13 +30,26 @@ class AroundCalls(grpc.aio.ServerInterceptor, Generic[Call]):
     def unknown(self) -> None:
         """Called instead for a method that the server does not know; it is answered UNIMPLEMENTED."""
 
+
+class AroundCalls(grpc.aio.ServerInterceptor):
+    """Calls `begin` before and `end` after the handler of every method that the server knows."""
+
+    def __init__(self, *around: Around[Any]) -> None:
+        """What is named first begins first and ends last."""
+        self._around = around
+        self._inside_out = tuple(enumerate(around))[::-1]
+        # A wrapped handler for each method, since making one costs more than using it. Only methods that are
+        # served get into it, so callers cannot make it grow.
+        self._wrapped: dict[str, tuple[Any, Any]] = {}
+
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
     ) -> Any:
         """Gives the server the wrapped handler."""
         handler = await continuation(handler_call_details)
         if handler is None:
-            self.unknown()
+            for around in self._around:
+                around.unknown()
             return None
         method: str = handler_call_details.method
         known = self._wrapped.get(method)
@@ -52,17 +63,17 @@ class AroundCalls(grpc.aio.ServerInterceptor, Generic[Call]):
         )
 
         async def single(request: Any, context: Any) -> Any:
-            call = self.begin(method, context)
+            calls = [around.begin(method, context) for around in self._around]
             try:
                 reply = await function(request, context)
             except BaseException as error:
-                self._end_failed(call, context, error)
+                self._end(calls, *_end_of(context, error))
                 raise
-            self.end(call, _code_of(context), None)
+            self._end(calls, _code_of(context))
             return reply
 
         async def stream(request: Any, context: Any) -> Any:
-            call = self.begin(method, context)
+            calls = [around.begin(method, context) for around in self._around]
             try:
                 replies = function(request, context)
                 if hasattr(replies, "__aiter__"):
@@ -71,9 +82,9 @@ class AroundCalls(grpc.aio.ServerInterceptor, Generic[Call]):
                 else:  # it writes its replies itself
                     await replies
             except BaseException as error:
-                self._end_failed(call, context, error)
+                self._end(calls, *_end_of(context, error))
                 raise
-            self.end(call, _code_of(context), None)
+            self._end(calls, _code_of(context))
 
         make = {
             (False, False): grpc.unary_unary_rpc_method_handler,
@@ -87,18 +98,21 @@ class AroundCalls(grpc.aio.ServerInterceptor, Generic[Call]):
             response_serializer=handler.response_serializer,
         )
 
-    def _end_failed(self, call: Call, context: Any, error: BaseException) -> None:
-        if isinstance(error, grpc.aio.AbortError):
-            self.end(call, _code_of(context), None)
-        elif isinstance(error, asyncio.CancelledError | GeneratorExit):
-            # The caller went away, or the deadline passed: the library ends the handler in the same way for
-            # both.
-            remaining = context.time_remaining()
-            passed = remaining is not None and remaining <= 0
-            code = grpc.StatusCode.DEADLINE_EXCEEDED if passed else grpc.StatusCode.CANCELLED
-            self.end(call, code, None)
-        else:
-            self.end(call, grpc.StatusCode.UNKNOWN, error)
+    def _end(self, calls: list[Any], code: grpc.StatusCode, error: BaseException | None = None) -> None:
+        for number, around in self._inside_out:
+            around.end(calls[number], code, error)
+
+
+def _end_of(context: Any, error: BaseException) -> tuple[grpc.StatusCode, BaseException | None]:
+    """The status of a call whose handler raised this, and the error where it is a defect."""
+    if isinstance(error, grpc.aio.AbortError):
+        return _code_of(context), None
+    if isinstance(error, asyncio.CancelledError | GeneratorExit):
+        # The caller went away, or the deadline passed: the library ends the handler in the same way for both.
+        remaining = context.time_remaining()
+        passed = remaining is not None and remaining <= 0
+        return (grpc.StatusCode.DEADLINE_EXCEEDED if passed else grpc.StatusCode.CANCELLED), None
+    return grpc.StatusCode.UNKNOWN, error
 
 
 def _code_of(context: Any) -> grpc.StatusCode:

@@ -1,19 +1,18 @@
 """Logs one line per call."""
 
+import random
 import re
 import time
-import uuid
 from typing import Any, NamedTuple
 
 import grpc
 import structlog
 
 from turnstore_service.operations.logging import call_fields
-from turnstore_service.rpc.interceptors.around import AroundCalls
+from turnstore_service.rpc.interceptors.around import Around
 
 REQUEST_ID_KEY = "x-request-id"
-"""Metadata in which a caller may give the call an id, and in which the server tells the one that it
-logged."""
+"""Metadata in which a caller may give the call an id, and in which an error tells the one that was logged."""
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 """What is taken over from callers: nothing that could break a log line or flood it."""
@@ -24,6 +23,8 @@ level."""
 
 _log = structlog.get_logger("turnstore_service.calls")
 
+_random = random.Random()  # noqa: S311 - ids are no secrets, and the system's source would cost a system call
+
 
 class _LoggedCall(NamedTuple):
     method: str
@@ -31,20 +32,18 @@ class _LoggedCall(NamedTuple):
     began: float
 
 
-class CallLogInterceptor(AroundCalls[_LoggedCall]):
+class CallLog(Around[_LoggedCall]):
     """Logs method, code, milliseconds, request id, and what the handler notes: namespace, response,
     conversation.
     """
 
     def __init__(self) -> None:
-        super().__init__()
         # Bound once: binding anew for each line would cost more than writing it.
         self._log = _log.bind()
 
     def begin(self, method: str, context: Any) -> _LoggedCall:
-        """Gives the call its id and the dictionary for its line, and promises the id to the caller."""
-        request_id = _given_id(context) or uuid.uuid4().hex
-        context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
+        """Gives the call its id and the dictionary for its line."""
+        request_id = _given_id(context) or f"{_random.getrandbits(128):032x}"
         fields = {"request_id": request_id}
         call_fields.set(fields)  # never taken back: every call has a task of its own
         return _LoggedCall(method, fields, time.perf_counter())

@@ -6,14 +6,13 @@ from typing import Any
 import grpc
 
 from turnstore_service.operations.metrics import MethodMetrics, Metrics
-from turnstore_service.rpc.interceptors.around import AroundCalls
+from turnstore_service.rpc.interceptors.around import Around
 
 
-class MetricsInterceptor(AroundCalls[tuple[MethodMetrics, float]]):
+class CallMetrics(Around[tuple[MethodMetrics, float]]):
     """Keeps the `grpc_server_*` metrics."""
 
     def __init__(self, metrics: Metrics) -> None:
-        super().__init__()
         self._metrics = metrics
 
     def begin(self, method: str, _context: Any) -> tuple[MethodMetrics, float]:

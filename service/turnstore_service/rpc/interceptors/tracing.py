@@ -7,7 +7,7 @@ from opentelemetry.trace import Span, Status, StatusCode, format_span_id, format
 
 from turnstore_service.operations.logging import call_fields, note_call
 from turnstore_service.operations.spans import Spans
-from turnstore_service.rpc.interceptors.around import AroundCalls
+from turnstore_service.rpc.interceptors.around import Around
 
 _OF_PROBES = "/grpc."
 """Calls of health and reflection come every few seconds from every probe, and tell nothing about a turn."""
@@ -28,11 +28,10 @@ _SERVER_FAULTS = frozenset(
 """What OpenTelemetry counts as an error of a server's span; the other codes are about the request."""
 
 
-class TracingInterceptor(AroundCalls[Span | None]):
+class CallTracing(Around[Span | None]):
     """Continues the caller's trace, and puts its id on the call's log lines. Stands inside the call log."""
 
     def __init__(self, spans: Spans) -> None:
-        super().__init__()
         self._spans = spans
 
     def begin(self, method: str, context: Any) -> Span | None:

@@ -91,6 +91,12 @@ def columns(heads: Sequence[Head]) -> Document:
     return document
 
 
+def types_of(document: Mapping[str, Any]) -> list[str]:
+    """The types of the items in columns."""
+    types: list[str] = document.get("types") or [""] * len(document["ids"])
+    return types
+
+
 def heads_of(document: Mapping[str, Any] | None) -> list[Head]:
     """Columns as heads. Columns that were not read are taken as empty."""
     if not document or not document["ids"]:

@@ -6,9 +6,9 @@ Every query is an index scan whose work follows what it returns.
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from turnstore_service.replay.values import BodyRef, Holder, Part, Status, Turn
+from turnstore_service.replay.values import IN_FLIGHT, BodyRef, Holder, Part, Status, Turn
 from turnstore_service.storage.errors import (
     ChangedError,
     DataMissingError,
@@ -85,22 +85,44 @@ class Batch:
         """JSON that came along with the turns."""
         return _texts_of(self._found)
 
-    def plain_ids(self, statuses: AbstractSet[Status]) -> list[list[str]] | None:
-        """The item ids of each turn, where nothing has to be decided about any of them.
+    def plain(self, statuses: AbstractSet[Status], *, bodies: bool) -> "PlainTurns | None":
+        """The turns as they stand, where nothing has to be decided about any of their items.
 
-        None when a turn is not of these statuses, is excluded, deleted, has a snapshot or repeated ids.
+        None when a turn is not of these statuses or may have been abandoned, is excluded, deleted, has a snapshot
+        or repeated ids; with `bodies` also when JSON did not come along.
         """
-        ids = []
+        if self._abandoned_before is not None:
+            statuses = statuses - IN_FLIGHT
+        turns = PlainTurns([], [], [])
         for document in self._found:
             if (
-                documents.status_now(document, self._abandoned_before) not in statuses
+                document["status"] not in statuses
                 or "snapshot" in document
                 or "repeated" in document
                 or document.get("excluded")
             ):
                 return None
-            ids.append(document["input"]["ids"] + document["output"]["ids"])
-        return ids
+            given, made = document["input"], document["output"]
+            ids = given["ids"] + made["ids"]
+            if not ids:
+                continue
+            turns.ids.append(ids)
+            if bodies:
+                texts = document.get("input_json", []) + document.get("output_json", [])
+                if len(texts) < len(ids):
+                    return None
+                turns.texts.append(texts)
+                turns.types.append(documents.types_of(given) + documents.types_of(made))
+        return turns
+
+
+class PlainTurns(NamedTuple):
+    """The items of turns that have any, newest turn first."""
+
+    ids: list[list[str]]
+    types: list[list[str]]
+    texts: list[list[str]]
+    """Their JSON; this and their types only where bodies were asked for."""
 
 
 class Reading:
