@@ -8,7 +8,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import NamedTuple
 
 from turnstore_service.replay.rules import (
@@ -128,20 +127,21 @@ class Resolution:
             or question.named
         ):
             return None
-        turns = batch.plain(contributes_whole(question.policy, marked=self._full), bodies=self._full)
-        if turns is None:
-            return None
         limit = question.limit
-        if limit is not None and question.unit is LimitUnit.TURNS:
-            truncated = len(turns.ids) > limit
-            ids, types, texts = (list(chain.from_iterable(column[:limit][::-1])) for column in turns)
-        else:
-            ids, types, texts = (list(chain.from_iterable(column[::-1])) for column in turns)
-            if truncated := limit is not None and len(ids) > limit:
-                ids, types, texts = (
-                    column[max(0, len(column) - (limit or 0)) :] for column in (ids, types, texts)
-                )
-        if (batch.more and not truncated) or len(set(ids)) < len(ids):
+        counts_turns = question.unit is LimitUnit.TURNS
+        items = batch.plain(
+            contributes_whole(question.policy, marked=self._full),
+            bodies=self._full,
+            most_turns=limit if counts_turns else None,
+        )
+        if items is None or len(set(items.ids)) < len(items.ids):
+            return None
+        ids, types, texts, truncated = items
+        if limit is not None and not counts_turns and len(ids) > limit:
+            truncated = True
+            begin = len(ids) - limit
+            ids, types, texts = ids[begin:], types[begin:], texts[begin:]
+        if batch.more and not truncated:
             return None
         return PlainHistory(ids, types, texts, truncated, bool(batch.newest_lost))
 

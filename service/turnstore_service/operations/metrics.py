@@ -136,6 +136,8 @@ class Metrics:
             "Calls to the database that have their turn. At the limit, others wait.",
             registry=registry,
         )
+        self._database_calls_now = 0
+        self.database_calls_in_progress.set_function(lambda: self._database_calls_now)
         self.database_calls_limit = Gauge(
             "turnstore_database_calls_limit",
             "Calls to the database that are made at one time at the most.",
@@ -203,11 +205,11 @@ class Metrics:
 
     def database_call_began(self) -> None:
         """Counts a call to the database in."""
-        self.database_calls_in_progress.inc()
+        self._database_calls_now += 1
 
     def database_call(self, operation: str, outcome: str, seconds: float, waited: float) -> None:
         """Counts one call to the database, and out. `waited`: the seconds before it, in the queue."""
-        self.database_calls_in_progress.dec()
+        self._database_calls_now -= 1
         calls, took = self._database_series[operation, outcome]
         calls.inc()
         took.observe(seconds)

@@ -53,7 +53,9 @@ async def resolve_history(
 def _plain_reply(backend: Backend, history: PlainHistory) -> rpc.ResolveHistoryResponse | None:
     """A plain history in one page; None when it needs more."""
     ids, types, texts = history.item_ids, history.types, history.texts
-    most = _most_bytes(ids) * (2 if texts else 1) + _most_bytes(types) + _most_bytes(texts)
+    most = _most_bytes(ids)
+    if texts:
+        most += most + _most_bytes(types) + _most_bytes(texts)
     if not pages.Page(backend.page_bytes).takes_all(most, len(ids)):
         return None
     backend.observer.history_resolved(len(ids), {})

@@ -4,27 +4,27 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
 
 from turnstore_service.replay.values import BodyRef, Head, Part, Status, Turn
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Scope:
     """Whose data it is: a namespace and, in it, a user; `user` None is the anonymous partition."""
 
     namespace: str
     user: str | None = None
+    key: str = field(init=False, compare=False, repr=False)
+    """The scope as one string, first field of every document's indexes and a sharding key.
 
-    @cached_property
-    def key(self) -> str:
-        """The scope as one string, first field of every document's indexes and a sharding key.
+    Eight digits of a hash come first, so that namespaces that begin alike spread over shards. The parts are free
+    of control characters, which makes the tab an unambiguous separator.
+    """
 
-        Eight digits of a hash come first, so that namespaces that begin alike spread over shards. The parts
-        are free of control characters, which makes the tab an unambiguous separator.
-        """
+    def __post_init__(self) -> None:
+        """Makes the key, which every call needs more than once."""
         name = self.namespace if self.user is None else f"{self.namespace}\t{self.user}"
-        return f"{hashlib.sha256(name.encode()).hexdigest()[:8]}\t{name}"
+        object.__setattr__(self, "key", f"{hashlib.sha256(name.encode()).hexdigest()[:8]}\t{name}")
 
 
 @dataclass(frozen=True, slots=True)

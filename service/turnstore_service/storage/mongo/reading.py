@@ -85,15 +85,17 @@ class Batch:
         """JSON that came along with the turns."""
         return _texts_of(self._found)
 
-    def plain(self, statuses: AbstractSet[Status], *, bodies: bool) -> "PlainTurns | None":
-        """The turns as they stand, where nothing has to be decided about any of their items.
+    def plain(
+        self, statuses: AbstractSet[Status], *, bodies: bool, most_turns: int | None = None
+    ) -> "PlainItems | None":
+        """The items as they stand, oldest first, where nothing has to be decided about any of them.
 
         None when a turn is not of these statuses or may have been abandoned, is excluded, deleted, has a snapshot
-        or repeated ids; with `bodies` also when JSON did not come along.
+        or repeated ids; with `bodies` also when JSON did not come along. `most_turns`: of the newest turns that
+        have items, so many.
         """
         if self._abandoned_before is not None:
             statuses = statuses - IN_FLIGHT
-        turns = PlainTurns([], [], [])
         for document in self._found:
             if (
                 document["status"] not in statuses
@@ -102,27 +104,36 @@ class Batch:
                 or document.get("excluded")
             ):
                 return None
-            given, made = document["input"], document["output"]
-            ids = given["ids"] + made["ids"]
-            if not ids:
-                continue
-            turns.ids.append(ids)
-            if bodies:
-                texts = document.get("input_json", []) + document.get("output_json", [])
-                if len(texts) < len(ids):
-                    return None
-                turns.texts.append(texts)
-                turns.types.append(documents.types_of(given) + documents.types_of(made))
-        return turns
+        found = self._found[::-1]
+        cut = False
+        if most_turns is not None:
+            found = [document for document in found if document["input"]["ids"] or document["output"]["ids"]]
+            cut = len(found) > most_turns
+            found = found[len(found) - most_turns :] if cut else found
+        items = PlainItems([], [], [], cut)
+        for document in found:
+            items.ids.extend(document["input"]["ids"])
+            items.ids.extend(document["output"]["ids"])
+        if bodies:
+            for document in found:
+                items.types.extend(documents.types_of(document["input"]))
+                items.types.extend(documents.types_of(document["output"]))
+                items.texts.extend(document.get("input_json", ()))
+                items.texts.extend(document.get("output_json", ()))
+            if len(items.texts) < len(items.ids):
+                return None
+        return items
 
 
-class PlainTurns(NamedTuple):
-    """The items of turns that have any, newest turn first."""
+class PlainItems(NamedTuple):
+    """Items in the order of replay."""
 
-    ids: list[list[str]]
-    types: list[list[str]]
-    texts: list[list[str]]
+    ids: list[str]
+    types: list[str]
+    texts: list[str]
     """Their JSON; this and their types only where bodies were asked for."""
+    cut: bool
+    """Older turns with items were left out."""
 
 
 class Reading:
