@@ -1,7 +1,7 @@
 """Values as messages."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -11,14 +11,16 @@ from turnstore_service.replay.items import without_empty_text
 from turnstore_service.replay.values import Entry, Excluded, Head, Part, Status, Text
 from turnstore_service.storage.values import Receipt, StoredResponse, Summary
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 _PARTIAL = (Status.CANCELLED, Status.INCOMPLETE)
 
 
 def timestamp(value: datetime) -> Timestamp:
-    """A time as a message."""
-    message = Timestamp()
-    message.FromDatetime(value)
-    return message
+    """A time as a message; the database keeps milliseconds."""
+    # Four times as fast as FromDatetime, which goes by way of the calendar.
+    milliseconds = (value - _EPOCH) // _MILLISECOND
+    return Timestamp(seconds=milliseconds // 1000, nanos=milliseconds % 1000 * 1_000_000)
 
 
 def response(stored: StoredResponse) -> response_pb2.Response:
