@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import MutableMapping
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 import orjson
@@ -51,24 +52,21 @@ def configure_logging(
     stream = sys.stderr if stream is None else stream
     if form == "auto":
         form = "console" if stream.isatty() else "json"
+    shared: list[structlog.typing.Processor] = [_add_call_ids]
+    if worker is not None:
+        shared.append(_add_worker(worker))
     renderer: structlog.typing.Processor
     if form == "json":
-        renderer = structlog.processors.JSONRenderer(serializer=_json)
+        shared.append(structlog.processors.format_exc_info)
+        renderer = _json_line
     else:
+        shared.append(structlog.processors.add_log_level)
+        shared.append(structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"))
         renderer = structlog.dev.ConsoleRenderer(
             colors=stream.isatty(),
             # The renderer's own choice shows local variables, and with them what people said to their agents.
             exception_formatter=structlog.dev.plain_traceback,
         )
-    shared: list[structlog.typing.Processor] = [
-        _add_call_ids,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-    ]
-    if worker is not None:
-        shared.insert(0, _add_worker(worker))
-    if form == "json":
-        shared.append(structlog.processors.format_exc_info)
     least = getattr(logging, level.upper())
     writer = _LineWriter(stream)
     structlog.configure(
@@ -109,9 +107,16 @@ class _LineWriter:
     debug = info = warning = error = critical = exception = msg
 
 
-def _json(event: _EventDict, **_: Any) -> str:
-    first = {name: event.pop(name) for name in ("time", "level", "event") if name in event}
-    return orjson.dumps({**first, **event}, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
+_LEVELS = {"exception": "error", "warn": "warning"}
+"""Methods of loggers that are not named as their level is."""
+_JSON_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z
+
+
+def _json_line(_logger: Any, method: str, event: _EventDict) -> str:
+    """The last step of a line: with its time and level, in one go, since every call writes a line."""
+    line = {"time": datetime.now(UTC), "level": _LEVELS.get(method, method), "event": event.pop("event", "")}
+    line.update(event)
+    return orjson.dumps(line, default=repr, option=_JSON_OPTIONS).decode()
 
 
 def _add_worker(number: int) -> structlog.typing.Processor:
@@ -124,7 +129,7 @@ def _add_worker(number: int) -> structlog.typing.Processor:
 
 def _add_call_ids(_logger: Any, _method: str, event: _EventDict) -> _EventDict:
     line = call_fields.get()
-    if line is not None:
+    if line is not None and "request_id" not in event:  # the call's own line has them all
         for name in _ON_EVERY_LINE:
             if name in line:
                 event.setdefault(name, line[name])
