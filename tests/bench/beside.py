@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.bench.calls import Row
-from tests.bench.measuring import Progress, Sample, Target, in_turns, run
+from tests.bench.measuring import Progress, Sample, Target, in_turns, ratio, run
 from turnstore.v1 import history_service_pb2 as rpc
 from turnstore.v1 import response_pb2
 
@@ -25,13 +25,13 @@ class UnlikeError(Exception):
 class Effort:
     """How much is measured."""
 
-    rounds: int = 4
-    seconds: float = 1.0
-    """Of one round."""
+    rounds: int = 12
+    seconds: float = 0.35
+    """Of one round: short, so that what else the machine does strikes both sides alike."""
     callers: int = CALLERS
     """Of many at a time."""
-    calls_alone: int = 1500
-    calls_at_once: int = 150
+    calls_alone: int = 600
+    calls_at_once: int = 80
     """Writes that one caller can make in a round, alone or as one of many."""
 
 
@@ -47,7 +47,7 @@ class Compared:
     def median_ratio(self, callers: int) -> float:
         """The first side's median to the second's."""
         first, second = (self.samples[callers][side] for side in self.sides)
-        return first.median / second.median
+        return ratio(first, second, lambda sample: sample.median)
 
     @property
     def most_callers(self) -> int:
@@ -57,7 +57,7 @@ class Compared:
     def rate_ratio(self, callers: int) -> float:
         """The first side's calls a second to the second's."""
         first, second = (self.samples[callers][side] for side in self.sides)
-        return first.rate / second.rate
+        return ratio(first, second, lambda sample: sample.rate)
 
 
 async def compare(row: Row, sides: tuple[Target, Target], effort: Effort, progress: Progress) -> Compared:

@@ -16,6 +16,8 @@ import grpc
 from turnstore.v1 import history_service_pb2 as rpc
 
 SERVICE = rpc.DESCRIPTOR.services_by_name["HistoryService"].full_name
+TOKEN = "of-the-callers-of-the-benchmark"
+_METADATA = (("authorization", f"Bearer {TOKEN}"),)
 DEADLINE = 60.0
 """Seconds after which a call is taken to hang."""
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -40,7 +42,7 @@ class Target:
         """Makes one call."""
         if method not in self._methods:
             self._methods[method] = self._channel.unary_unary(f"/{SERVICE}/{method}")
-        reply: bytes = await self._methods[method](request, timeout=DEADLINE)
+        reply: bytes = await self._methods[method](request, timeout=DEADLINE, metadata=_METADATA)
         return reply
 
     async def close(self) -> None:
@@ -70,9 +72,12 @@ class Sample:
     """Seconds in which they were made, at the concurrency that was asked for."""
     processor: float = 0.0
     """Processor seconds of the server in that time."""
+    rounds: list["Sample"] = field(default_factory=list)
+    """What was added."""
 
     def add(self, other: "Sample") -> None:
         """Takes in the calls of another round."""
+        self.rounds.append(other)
         self.seconds.extend(other.seconds)
         self.elapsed += other.elapsed
         self.processor += other.processor
@@ -106,6 +111,16 @@ class Sample:
             "processor_ms_per_call": self.processor_a_call * 1000,
             "calls": len(self.seconds),
         }
+
+
+def ratio(one: Sample, other: Sample, figure: Callable[[Sample], float]) -> float:
+    """What is usual between rounds that followed each other: the median of their ratios.
+
+    The machine is now faster, now slower, for seconds on end. A ratio of figures of all rounds would compare what
+    was measured at different speeds.
+    """
+    rounds = zip(one.rounds or [one], other.rounds or [other], strict=True)
+    return statistics.median(figure(first) / figure(second) for first, second in rounds)
 
 
 async def run(target: Target, method: str, supply: Supply, seconds: float) -> Sample:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tests.bench.beside import Effort
 from tests.bench.calls import resolve_request
 from tests.bench.histories import Bulk, name, talk, talk_with_forks, talk_with_tools
-from tests.bench.measuring import Progress, Sample, Target, in_turns, run
+from tests.bench.measuring import Progress, Sample, Target, in_turns, ratio, run
 from turnstore.v1 import history_service_pb2 as rpc
 from turnstore.v1 import replay_pb2
 from turnstore_service.replay.values import Status
@@ -61,7 +61,7 @@ class Scaled:
     @property
     def ratio(self) -> float:
         """Of the medians."""
-        return self.sample.median / self.base.median
+        return ratio(self.sample, self.base, lambda sample: sample.median)
 
 
 async def put(bulk: Bulk, sizes: Sizes, progress: Progress) -> list[Pair]:

@@ -11,7 +11,8 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.bench.measuring import Target
+from tests.bench.histories import SCOPE_MESSAGE
+from tests.bench.measuring import TOKEN, Target
 from tests.service_process import clean_environment
 
 START_SECONDS = 30.0
@@ -26,7 +27,12 @@ class ServerError(Exception):
 async def service(
     directory: Path, uri: str, database: str, title: str = "service", module: str = "turnstore_service"
 ) -> AsyncIterator[Target]:
-    """The service with its default settings, on a database whose indexes stand. `module`: what is run."""
+    """The service as it is run in production, on a database whose indexes stand: it checks a token of each call,
+    logs each call and counts it. Otherwise it has its default settings. `module`: what is run.
+    """
+    tokens = directory / "tokens.json"
+    grant = {"token": TOKEN, "namespace": SCOPE_MESSAGE.namespace, "rights": ["read", "write"]}
+    tokens.write_text(json.dumps({"tokens": [grant]}))
     ready_file = directory / f"{title}.json"
     ready_file.unlink(missing_ok=True)  # that of an earlier one
     settings = {
@@ -35,6 +41,8 @@ async def service(
         "TURNSTORE_MONGODB_URI": uri,
         "TURNSTORE_MONGODB_DATABASE": database,
         "TURNSTORE_READY_FILE": str(ready_file),
+        "TURNSTORE_AUTH": "tokens",
+        "TURNSTORE_TOKENS_FILE": str(tokens),
     }
     async with _process(directory / f"{title}.log", settings, module, "serve") as process:
         while not ready_file.exists():
