@@ -220,13 +220,18 @@ async def test_tokens_are_exchanged_without_a_failed_call(
         assert await _code(channel, second) == "UNAUTHENTICATED"
         replace(file, tokens_json((first, "acme", ALL), (second, "acme", ALL)))
         await load.goes_on()
+        assert await _code(channel, second) == "OK"
         replace(file, json.dumps({"tokens": "broken"}))
         await load.goes_on()
         used = second
         await load.goes_on()
         replace(file, tokens_json((second, "acme", ALL)))
         await load.goes_on()
-        assert await _code(channel, first) == "UNAUTHENTICATED"
+
+        async def is_refused() -> bool:
+            return await _code(channel, first) == "UNAUTHENTICATED"
+
+        await until(is_refused, "the token that was taken away is refused")
     assert first not in service.log_text()
     assert second not in service.log_text()
 

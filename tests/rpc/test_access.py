@@ -30,6 +30,7 @@ from tests.service_process import service_in_process
 from turnstore.v1 import history_service_pb2 as rpc
 from turnstore.v1 import history_service_pb2_grpc, response_pb2
 from turnstore_service import server
+from turnstore_service.operations import live_files
 from turnstore_service.operations.metrics import Metrics
 from turnstore_service.operations.settings import Settings
 from turnstore_service.rpc.access import RIGHTS
@@ -252,6 +253,12 @@ async def _certificates(base: Mapping[str, Any], directory: Path) -> AsyncIterat
 
 Opener = Callable[[Mapping[str, Any], Path], AbstractAsyncContextManager[Door]]
 KINDS: Mapping[str, Opener] = {"tokens": _tokens, "jwt": _jwts, "certificates": _certificates}
+
+
+@pytest.fixture(autouse=True)
+def files_are_looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a token that was taken away is refused at once."""
+    monkeypatch.setattr(live_files, "LOOK_SECONDS", 0.0)
 
 
 @pytest.fixture

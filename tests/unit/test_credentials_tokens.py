@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from tests.credentials import Caller, accepted, refusal, replace, tokens_json
+from turnstore_service.operations import live_files
 from turnstore_service.operations.credentials.tokens import TokenAccess
 from turnstore_service.operations.live_files import FileError
 from turnstore_service.rpc.access import Principal, Right
@@ -17,6 +18,12 @@ from turnstore_service.rpc.access import Principal, Right
 TOKEN = "token-of-acme-0001"
 OTHER = "token-of-others-02"
 ACME = Principal("acme", frozenset({Right.READ, Right.WRITE}))
+
+
+@pytest.fixture(autouse=True)
+def files_are_looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a token that was taken away is refused at once."""
+    monkeypatch.setattr(live_files, "LOOK_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 import structlog
 
 from tests.credentials import replace
+from turnstore_service.operations import live_files
 from turnstore_service.operations.live_files import FileError, LiveFiles
 
 
@@ -33,6 +34,18 @@ def test_change_is_seen_at_once(file: Path) -> None:
     assert files.current() == 1
     replace(file, "2")
     assert files.current() == 2
+
+
+def test_what_was_read_recently_is_not_looked_at_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(live_files.time, "monotonic", lambda: now)
+    files = LiveFiles("the number", [file], _numbers(file))
+    assert files.recent() == 1
+    replace(file, "2")
+    now += live_files.LOOK_SECONDS * 0.9
+    assert files.recent() == 1
+    now += live_files.LOOK_SECONDS * 0.2
+    assert files.recent() == 2
 
 
 def test_what_has_not_changed_is_not_read_again(file: Path) -> None:

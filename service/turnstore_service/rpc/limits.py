@@ -80,12 +80,12 @@ class CallLimits:
         self.running = 0
         """Calls that run."""
 
-    async def enter(self, namespace: str, seconds: float) -> None:
+    async def enter(self, namespace: str, seconds: float | None) -> None:
         """Returns when the call may run; `leave` has to follow.
 
         Args:
             namespace: Whose call it is.
-            seconds: How long it may wait.
+            seconds: How long it may wait. None: until its task is cancelled, as it is at the caller's deadline.
 
         Raises:
             ApiError: RESOURCE_EXHAUSTED when there are too many calls; DEADLINE_EXCEEDED after `seconds`.
@@ -120,7 +120,7 @@ class CallLimits:
         self._queue(line)
         self._give_places()
 
-    async def _wait(self, namespace: str, line: _Line, seconds: float) -> None:
+    async def _wait(self, namespace: str, line: _Line, seconds: float | None) -> None:
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line.waiting.append(place)
         self._queue(line)

@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import uuid
 from collections.abc import Iterable, Sequence
 
 from turnstore.v1 import history_service_pb2 as rpc
@@ -132,7 +131,7 @@ def _snapshot(request: rpc.StoreResponseRequest, has_parent: bool) -> Sequence[s
 def _request_id(text: str) -> bytes:
     if text and not _UUID.fullmatch(text):
         raise invalid("request_id", "is no UUID: 8-4-4-4-12 hexadecimal digits")
-    return uuid.UUID(text).bytes if text else b""
+    return bytes.fromhex(text.replace("-", ""))
 
 
 def _payload(text: str) -> str:

@@ -153,10 +153,11 @@ class HistoryService:
         await context.abort(error.code, error.message, details)
         raise AssertionError("abort returns")  # for the type checker: abort always raises
 
-    def _set_deadline(self, remaining: float | None) -> float:
+    def _set_deadline(self, remaining: float | None) -> float | None:
+        """Sets when the call must have ended; how long it may wait, None where the library sees to that."""
         seconds = self._default_seconds if remaining is None else min(remaining, self._max_seconds)
         deadline.set(time.monotonic() + seconds)
-        return seconds
+        return None if seconds == remaining else seconds
 
 
 _ACCESS_REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})

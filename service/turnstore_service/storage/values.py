@@ -27,7 +27,7 @@ class Scope:
         object.__setattr__(self, "key", f"{hashlib.sha256(name.encode()).hexdigest()[:8]}\t{name}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen ones are slow to make
 class Items:
     """The items of one part of a response: heads and JSON texts, side by side."""
 
@@ -43,7 +43,7 @@ class ResponseFault:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen ones are slow to make
 class Write:
     """One StoreResponse, checked."""
 
@@ -100,7 +100,7 @@ class Texts:
         return self._single.get(BodyRef(key, part, position)) if self._single else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen ones are slow to make
 class StoredResponse:
     """A response as it stands, without the JSON of its items."""
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from turnstore_service.rpc.errors import unauthenticated
+from turnstore_service.rpc.metadata import metadata_of
 
 _SCHEME = "bearer "
 
@@ -13,7 +14,7 @@ def bearer_token(context: Any) -> str:
     Raises:
         ApiError: UNAUTHENTICATED; there is none, or more than one, or something else.
     """
-    found = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
+    found = [value for key, value in metadata_of(context) if key == "authorization"]
     if not found:
         raise unauthenticated(
             "no credential: send a token in the metadata, as `authorization: Bearer <token>`"

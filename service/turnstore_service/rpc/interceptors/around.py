@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar
 
 import grpc
 
+from turnstore_service.rpc.metadata import call_metadata
+
 Call = TypeVar("Call")
 """What is kept between the beginning and the end of a call."""
 
@@ -45,7 +47,8 @@ class AroundCalls(grpc.aio.ServerInterceptor):
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
     ) -> Any:
-        """Gives the server the wrapped handler."""
+        """Gives the server the wrapped handler. Runs in the task that will handle the call."""
+        call_metadata.set(handler_call_details.invocation_metadata)
         handler = await continuation(handler_call_details)
         if handler is None:
             for around in self._around:

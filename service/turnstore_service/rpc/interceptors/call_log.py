@@ -10,6 +10,7 @@ import structlog
 
 from turnstore_service.operations.logging import call_fields
 from turnstore_service.rpc.interceptors.around import Around
+from turnstore_service.rpc.metadata import metadata_of
 
 REQUEST_ID_KEY = "x-request-id"
 """Metadata in which a caller may give the call an id, and in which an error tells the one that was logged."""
@@ -81,7 +82,7 @@ _SERVER_FAULTS = frozenset(
 
 
 def _given_id(context: Any) -> str | None:
-    for key, value in context.invocation_metadata() or ():
+    for key, value in metadata_of(context):
         if key == REQUEST_ID_KEY:
             return value if isinstance(value, str) and _SANE_ID.fullmatch(value) else None
     return None

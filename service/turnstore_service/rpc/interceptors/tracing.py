@@ -8,6 +8,7 @@ from opentelemetry.trace import Span, Status, StatusCode, format_span_id, format
 from turnstore_service.operations.logging import call_fields, note_call
 from turnstore_service.operations.spans import Spans
 from turnstore_service.rpc.interceptors.around import Around
+from turnstore_service.rpc.metadata import metadata_of
 
 _OF_PROBES = "/grpc."
 """Calls of health and reflection come every few seconds from every probe, and tell nothing about a turn."""
@@ -38,7 +39,7 @@ class CallTracing(Around[Span | None]):
         """Begins the span."""
         if method.startswith(_OF_PROBES):
             return None
-        metadata = {k: v for k, v in context.invocation_metadata() or () if isinstance(v, str)}
+        metadata = {k: v for k, v in metadata_of(context) if isinstance(v, str)}
         span = self._spans.begin_call(method.removeprefix("/"), metadata)
         told = span.get_span_context()
         if told.is_valid:  # else OTEL_SDK_DISABLED says that there are none

@@ -124,12 +124,11 @@ def input_digest(items: Items) -> bytes:
 
 
 def _digest(*texts: str) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
+    parts: list[bytes] = []
     for text in texts:
         data = text.encode()
-        digest.update(len(data).to_bytes(8, "big"))
-        digest.update(data)
-    return digest.digest()
+        parts += len(data).to_bytes(8, "big"), data
+    return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
 
 
 def json_size(texts: Iterable[str]) -> int:

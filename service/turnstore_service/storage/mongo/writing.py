@@ -394,7 +394,12 @@ class Writing:
             query["repeated"] = query["snapshot"] = {"$exists": False}
             fields["claims"] = fields["replay_place"] = None
         update["$set"] = {name: value for name, value in fields.items() if value is not None}
-        update["$unset"] = {name: "" for name, value in fields.items() if value is None}
+        update["$unset"] = {
+            # That nothing is in the side collection is asked for above.
+            name: ""
+            for name, value in fields.items()
+            if value is None and not name.endswith("_side")
+        }
         try:
             changed = await self._database.find_and_update(RESPONSES, query, update, _WRITTEN)
         except (DuplicateKeyError, DocumentTooLargeError):
