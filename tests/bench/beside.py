@@ -111,6 +111,12 @@ def figures(compared: Compared) -> dict[str, Any]:
             for callers, by_side in compared.samples.items()
             for side, sample in by_side.items()
         ],
-        "median_ratio_alone": compared.median_ratio(1),
-        "rate_ratio_at_once": compared.rate_ratio(compared.most_callers),
+        "ratios": [
+            {
+                "callers": callers,
+                "median": compared.median_ratio(callers),
+                "calls_per_second": compared.rate_ratio(callers),
+            }
+            for callers in compared.samples
+        ],
     }

@@ -158,7 +158,7 @@ async def test_a_tiny_run_has_every_figure(mongodb_uri: str) -> None:
     assert len(results.stored) == 2
     assert heard
     results.show(Console(quiet=True))
-    assert json.loads(json.dumps(results.figures()))["calls"][0]["median_ratio_alone"] > 0
+    assert json.loads(json.dumps(results.figures()))["calls"][0]["ratios"][0]["median"] > 0
 
 
 async def test_a_tiny_run_compares_two_drivers(mongodb_uri: str) -> None:

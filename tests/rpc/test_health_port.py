@@ -65,6 +65,14 @@ def test_it_needs_no_certificate_when_the_service_does(start_service: StartServi
     wait_until(lambda: _status(address) == SERVING, 30, "it is ready")
 
 
+def test_any_of_several_workers_tells(start_service: StartService) -> None:
+    address = _free_address()
+    service = start_service({"TURNSTORE_HEALTH_LISTEN": address, "TURNSTORE_WORKERS": "2"}).wait_ready()
+    assert {_status(address) for _ in range(20)} == {SERVING}
+    assert {_status(address, "liveness") for _ in range(20)} == {SERVING}
+    assert service.terminate() == 0
+
+
 def test_port_in_use_is_told(start_service: StartService) -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         address = f"127.0.0.1:{holder.getsockname()[1]}"

@@ -22,13 +22,21 @@ NOT_NOW = (
     *(6, 7, 13, 18, 24, 43, 46, 50, 63, 64, 89, 91, 100, 112, 133, 134, 150, 175, 189, 237, 246, 262, 365),
     *(9001, 10107, 11600, 11601, 11602, 13435, 13436),
 )
-CALLS: dict[str, Callable[[Database], Awaitable[object]]] = {
+Call = Callable[[Database], Awaitable[object]]
+CALLS: dict[str, Call] = {
+    # Each by the database's command, which stands before the comma.
     "find": lambda database: database.find("turns", {}),
+    "find, limited": lambda database: database.find("turns", {}, limit=1),
     "insert": lambda database: database.insert("turns", {}),
     "findAndModify": lambda database: database.find_and_update("turns", {"_id": 1}, {"$set": {"a": 1}}),
     "update": lambda database: database.update_one("turns", {"_id": 1}, {"$set": {"a": 1}}),
     "delete": lambda database: database.delete_many("turns", {"_id": 2}),
 }
+
+
+def _name(call: str) -> str:
+    """The database's command of a call."""
+    return call.partition(",")[0]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +58,10 @@ async def database(members: ReplicaSet) -> AsyncIterator[Database]:
 @pytest.mark.parametrize("code", NOT_NOW)
 async def test_answer_for_not_now_is_unavailable(members: ReplicaSet, database: Database, code: int) -> None:
     for command in ("find", "insert"):
-        with members.failing([command], errorCode=code), pytest.raises(StoreUnavailableError) as refusal:
+        with (
+            members.failing([_name(command)], errorCode=code),
+            pytest.raises(StoreUnavailableError) as refusal,
+        ):
             await CALLS[command](database)
         assert str(refusal.value) == "the database could not answer", command
 
@@ -58,7 +69,7 @@ async def test_answer_for_not_now_is_unavailable(members: ReplicaSet, database: 
 @pytest.mark.parametrize("code", [2, 9, 59, 72, 96])
 async def test_refusal_for_good_is_a_defect(members: ReplicaSet, database: Database, code: int) -> None:
     for command, call in CALLS.items():
-        with members.failing([command], errorCode=code), pytest.raises(StoreBrokenError):
+        with members.failing([_name(command)], errorCode=code), pytest.raises(StoreBrokenError):
             await call(database)
 
 
@@ -66,13 +77,13 @@ async def test_refusal_for_good_is_a_defect(members: ReplicaSet, database: Datab
 async def test_broken_connection_is_tried_again_once_and_then_unavailable(
     members: ReplicaSet, database: Database, command: str
 ) -> None:
-    with members.failing([command], times=1, closeConnection=True):
+    with members.failing([_name(command)], times=1, closeConnection=True):
         if command == "delete":  # the driver repeats no write to several documents
             with pytest.raises(StoreUnavailableError):
                 await CALLS[command](database)
         else:
             await CALLS[command](database)
-    with members.failing([command], closeConnection=True), pytest.raises(StoreUnavailableError):
+    with members.failing([_name(command)], closeConnection=True), pytest.raises(StoreUnavailableError):
         await CALLS[command](database)
 
 
@@ -114,6 +125,17 @@ async def test_write_with_more_index_entries_than_the_cache_takes_is_too_large(
         await database.insert("turns", {})
 
 
+async def test_few_documents_that_do_not_fit_into_one_reply_are_all_read(
+    members: ReplicaSet, database: Database
+) -> None:
+    for number in range(20):
+        await database.insert("large", {"_id": number, "text": "x" * MIB})
+    found = await database.find("large", {}, {"text": 1}, [("_id", -1)], limit=20)
+    assert [document["_id"] for document in found] == list(range(19, -1, -1))
+    with members.primary().client() as client:
+        assert client.admin.command("serverStatus")["metrics"]["cursor"]["open"]["total"] == 0
+
+
 async def test_what_cannot_be_encoded_is_a_defect(database: Database) -> None:
     with pytest.raises(StoreBrokenError):
         await database.insert("turns", {"number": object()})
@@ -123,7 +145,7 @@ async def test_what_cannot_be_encoded_is_a_defect(database: Database) -> None:
 async def test_deadline_ends_a_call_that_the_database_does_not_answer(
     members: ReplicaSet, database: Database, command: str
 ) -> None:
-    with members.failing([command], blockConnection=True, blockTimeMS=1000):
+    with members.failing([_name(command)], blockConnection=True, blockTimeMS=1000):
         deadline.set(time.monotonic() + 0.2)
         with pytest.raises(StoreDeadlineError):
             await CALLS[command](database)

@@ -1,0 +1,102 @@
+"""The database is away for a while: every call says so within its deadline, and all recovers by itself."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from tests.faults.replica_set import ReplicaSet, replica_set
+from tests.processes import wait_until
+from tests.service_process import ServiceProcess, run_command
+from turnstore.v1 import history_service_pb2 as rpc
+from turnstore.v1 import history_service_pb2_grpc, response_pb2
+
+SCOPE = response_pb2.Scope(namespace="away")
+CALL_SECONDS = 20.0
+"""Longer than the service looks for a primary, so that it is the service that answers."""
+TURN_SECONDS = 60.0
+"""Within these readiness follows, and the database is found again."""
+CALLS: dict[str, Any] = {
+    "StoreResponse": rpc.StoreResponseRequest(
+        scope=SCOPE, response=response_pb2.Response(id="during", conversation_id="c")
+    ),
+    "ResolveHistory": rpc.ResolveHistoryRequest(scope=SCOPE, conversation_id="c"),
+    "GetResponse": rpc.GetResponseRequest(scope=SCOPE, response_id="before"),
+    "SetReplayExclusion": rpc.SetReplayExclusionRequest(scope=SCOPE, response_id="before", excluded=False),
+    "ListInputItems": rpc.ListInputItemsRequest(scope=SCOPE, response_id="before"),
+    "BatchGetItems": rpc.BatchGetItemsRequest(scope=SCOPE, item_ids=["i"]),
+    "ListResponses": rpc.ListResponsesRequest(scope=SCOPE, conversation_id="c"),
+    "DeleteResponse": rpc.DeleteResponseRequest(scope=SCOPE, response_id="none"),
+    "DeleteConversation": rpc.DeleteConversationRequest(scope=SCOPE, conversation_id="none"),
+    "DeleteUserData": rpc.DeleteUserDataRequest(scope=response_pb2.Scope(namespace="away", user="nobody")),
+}
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> Iterator[ReplicaSet]:
+    with replica_set(tmp_path / "members", 1) as members:
+        yield members
+
+
+@pytest.fixture
+def service(members: ReplicaSet, tmp_path: Path) -> Iterator[ServiceProcess]:
+    settings = {"TURNSTORE_MONGODB_URI": members.uri, "TURNSTORE_HEALTH_INTERVAL": "250ms"}
+    assert run_command("migrate", settings=settings).returncode == 0
+    service = ServiceProcess(tmp_path / "service", settings)
+    service.wait_ready()
+    yield service
+    service.kill()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seconds", [0, pytest.param(30, marks=pytest.mark.deep)])
+def test_database_that_is_away_and_comes_back(
+    members: ReplicaSet, service: ServiceProcess, seconds: int
+) -> None:
+    (member,) = members.members
+    with grpc.insecure_channel(service.target) as channel:
+        stub = history_service_pb2_grpc.HistoryServiceStub(channel)
+        before = rpc.StoreResponseRequest(
+            scope=SCOPE, response=response_pb2.Response(id="before", conversation_id="c")
+        )
+        stub.StoreResponse(before, timeout=CALL_SECONDS)
+
+        member.kill()
+        comes_back = time.monotonic() + seconds
+        while True:  # once at least
+            for method, request in CALLS.items():
+                _check_unavailable(getattr(stub, method), request)
+            if time.monotonic() >= comes_back:
+                break
+        wait_until(lambda: service.health() == "NOT_SERVING", TURN_SECONDS, "it is not ready")
+        assert service.health("liveness") == "SERVING"
+
+        member.start()
+        wait_until(lambda: service.health() == "SERVING", TURN_SECONDS, "it is ready again")
+        stub.StoreResponse(
+            rpc.StoreResponseRequest(
+                scope=SCOPE, response=response_pb2.Response(id="after", conversation_id="c")
+            ),
+            timeout=CALL_SECONDS,
+        )
+        turns = stub.ListResponses(CALLS["ListResponses"], timeout=CALL_SECONDS).responses
+        assert [turn.id for turn in turns] == ["before", "after"]
+    codes = {line["code"] for line in service.log_lines() if line["event"] == "call"}
+    assert codes == {"OK", "UNAVAILABLE"}
+
+
+def _check_unavailable(call: Any, request: Any) -> None:
+    with pytest.raises(grpc.RpcError) as refusal:
+        call(request, timeout=CALL_SECONDS)
+    error: Any = refusal.value
+    assert error.code() is grpc.StatusCode.UNAVAILABLE, error
+    details = dict(error.trailing_metadata())["grpc-status-details-bin"]
+    info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
+    given = status_pb2.Status.FromString(details).details
+    assert given[0].Unpack(info)
+    assert info.reason == "STORE_UNAVAILABLE"
+    assert given[1].Unpack(retry)
