@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import grpc
 import pytest
 
+from turnstore_service.rpc import limits
 from turnstore_service.rpc.errors import ApiError
 from turnstore_service.rpc.limits import CallLimits
 
@@ -109,6 +110,33 @@ async def test_call_that_comes_once_others_are_gone_lets_those_before_it_run_too
         clock.now += 1.01
         await callers.come("a-3")
         assert set(callers.ran[2:]) == {"a-1", "a-2"}
+
+
+async def test_namespace_with_too_many_runs_one_at_a_time_while_others_are_there() -> None:
+    clock = Clock()
+    async with _callers(CallLimits(100, 5, 24, clock)) as callers:
+        await callers.come("quiet-0", *_names("noisy", 6))
+        assert callers.refusal("noisy-5")
+        assert callers.ran == ["quiet-0", *_names("noisy", 4)]
+        await callers.end("noisy-0", "noisy-1", "noisy-2")
+        await callers.come(*_names("quiet", 4)[1:])
+        assert callers.ran[5:] == _names("quiet", 4)[1:], "the others have their share"
+        await callers.end("noisy-3")
+        assert callers.ran[-1] == "noisy-4"
+        clock.now += 0.5
+        await callers.come("quiet-4")
+        clock.now += 0.6  # the refusal is long ago, and others are still there
+        await callers.come("noisy-6", "noisy-7", "noisy-8", "noisy-9")
+        assert callers.limits.running == 4 + 4
+
+
+async def test_share_grows_though_no_call_comes_or_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SHARED_SECONDS", 0.01)
+    async with _callers(CallLimits(100, 50, 4)) as callers:
+        await callers.come("a-0", "b-0", "a-1", "a-2")  # while there are several, one place each
+        async with asyncio.timeout(10):
+            await asyncio.gather(callers.tasks["a-1"], callers.tasks["a-2"])
+        assert callers.limits.running == 4
 
 
 async def test_single_place_goes_round() -> None:

@@ -21,8 +21,12 @@ while its calls are slow, and three quarters of the database's calls keep it as 
 SHARE_OF_SEVERAL = Fraction(1, 6)
 """The part that it may take while others are there. Calls of all share one processor, and each takes the longer
 the more of them run: so few leave the others about as fast as they are alone, and get most of its speed."""
+SHARE_OF_OVERFLOWING = Fraction(1, 24)
+"""The part that it may take while others are there and it has more calls than its limit: one place of the default
+number. What it sends fills the event loop, in which the calls of others wait before they are seen here, and the
+fewer of them run, the shorter is that wait."""
 SHARED_SECONDS = 1.0
-"""How long others count as being there after a call of theirs."""
+"""How long others count as being there after a call of theirs, and a namespace as having too many after a refusal."""
 
 RETURN_SPACING_SECONDS = 0.01
 """Between the times that refused calls of a namespace are told to come back at. Refusing takes a fraction of a
@@ -35,7 +39,7 @@ LONGEST_RETURN_SECONDS = 10.0
 class _Line:
     """The calls of one namespace. It lasts as long as there are any, so callers cannot make memory grow."""
 
-    __slots__ = ("in_turns", "inside", "next_return", "running", "waiting")
+    __slots__ = ("in_turns", "inside", "next_return", "overflowing_until", "running", "waiting")
 
     def __init__(self) -> None:
         self.inside = 0
@@ -43,6 +47,7 @@ class _Line:
         self.waiting: deque[asyncio.Future[None]] = deque()
         self.in_turns = False
         self.next_return = 0.0
+        self.overflowing_until = float("-inf")
 
 
 class CallLimits:
@@ -68,6 +73,7 @@ class CallLimits:
         self._places = min(places, most)
         self._share_of_one = max(1, int(self._places * SHARE_OF_ONE))
         self._share_of_several = max(1, int(self._places * SHARE_OF_SEVERAL))
+        self._share_of_overflowing = max(1, int(self._places * SHARE_OF_OVERFLOWING))
         self._clock = clock
         self._lines: dict[str, _Line] = {}
         # While calls of different namespaces alternate, the service is shared.
@@ -75,6 +81,7 @@ class CallLimits:
         self._shared_until = float("-inf")
         # Namespaces that wait and may run one more, in the order of their turns.
         self._turns: deque[_Line] = deque()
+        self._timer: asyncio.TimerHandle | None = None
         self.inside = 0
         """Calls that were let in and are not done."""
         self.running = 0
@@ -105,7 +112,7 @@ class CallLimits:
             if self._last is not None:
                 self._shared_until = self._clock() + SHARED_SECONDS
             self._last = namespace
-        if not line.waiting and self.running < self._places and line.running < self._share():
+        if not line.waiting and self.running < self._places and line.running < self._share(line):
             line.running += 1
             self.running += 1
             return
@@ -125,6 +132,7 @@ class CallLimits:
         line.waiting.append(place)
         self._queue(line)
         self._give_places()
+        self._look_again_later()
         try:
             async with asyncio.timeout(seconds):
                 await place
@@ -140,18 +148,21 @@ class CallLimits:
             raise
 
     def _queue(self, line: _Line) -> None:
-        if line.waiting and not line.in_turns and line.running < self._share():
+        if line.waiting and not line.in_turns and line.running < self._share(line):
             line.in_turns = True
             self._turns.append(line)
 
-    def _share(self) -> int:
-        return self._share_of_several if self._clock() < self._shared_until else self._share_of_one
+    def _share(self, line: _Line) -> int:
+        now = self._clock()
+        if now >= self._shared_until:
+            return self._share_of_one
+        return self._share_of_overflowing if now < line.overflowing_until else self._share_of_several
 
     def _give_places(self) -> None:
         while self._turns and self.running < self._places:
             line = self._turns.popleft()
             line.in_turns = False
-            while line.waiting and line.running < self._share():
+            while line.waiting and line.running < self._share(line):
                 place = line.waiting.popleft()
                 if not place.done():  # else its caller has just gone away
                     place.set_result(None)
@@ -159,6 +170,18 @@ class CallLimits:
                     self.running += 1
                     break
             self._queue(line)
+
+    def _look_again_later(self) -> None:
+        """Shares grow as time passes, also while no call comes or ends."""
+        if self._timer is None and any(line.waiting for line in self._lines.values()):
+            self._timer = asyncio.get_running_loop().call_later(SHARED_SECONDS, self._look_again)
+
+    def _look_again(self) -> None:
+        self._timer = None
+        for line in self._lines.values():
+            self._queue(line)
+        self._give_places()
+        self._look_again_later()
 
     def _make_room(self, line: _Line) -> None:
         """Refuses the newest call of the namespace with the most waiting ones, or else the one that comes."""
@@ -183,4 +206,5 @@ class CallLimits:
         now = self._clock()
         earliest = max(line.next_return + RETURN_SPACING_SECONDS, now + SHORTEST_RETURN_SECONDS)
         line.next_return = min(earliest, now + LONGEST_RETURN_SECONDS)
+        line.overflowing_until = now + SHARED_SECONDS
         return line.next_return - now
