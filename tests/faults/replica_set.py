@@ -38,7 +38,7 @@ class Member:
             *(str(find_mongod(None)), "--dbpath", str(self._data)),
             *("--bind_ip", "127.0.0.1", "--port", str(self.port), "--nounixsocket"),
             *("--replSet", NAME, "--logpath", str(directory / "mongod.log"), "--logappend", "--quiet"),
-            *("--wiredTigerCacheSizeGB", "0.25", "--oplogSize", "64"),
+            *("--wiredTigerCacheSizeGB", "0.5", "--oplogSize", "64"),
             *("--setParameter", "diagnosticDataCollectionEnabled=false"),
         ]
         for name, value in parameters.items():
