@@ -60,6 +60,9 @@ _AWAY = frozenset(
 """Server codes for "not now"."""
 _SELECTION_SECONDS = 5.0
 """How long a call waits for a primary: an election takes about as long, and the caller retries anyway."""
+_CALL_SECONDS = 10.0
+"""How long one call may take, also for a caller with more time. A call that meets the loss of the primary looks for
+another one as long as it may, and its caller is to hear that the database is away before the deadline."""
 
 
 class DuplicateKeyError(StoreError):
@@ -284,7 +287,7 @@ class _Call:
             if seconds <= 0:
                 self._end("deadline")
                 raise StoreDeadlineError("the deadline passed before the database was asked")
-            self._timeout = pymongo.timeout(seconds)
+            self._timeout = pymongo.timeout(min(seconds, _CALL_SECONDS))
             self._timeout.__enter__()
 
     async def __aexit__(
