@@ -9,31 +9,18 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
+from tests.faults.every_call import every_call
 from tests.faults.replica_set import ReplicaSet, replica_set
 from tests.processes import wait_until
 from tests.service_process import ServiceProcess, run_command
 from turnstore.v1 import history_service_pb2 as rpc
-from turnstore.v1 import history_service_pb2_grpc, response_pb2
+from turnstore.v1 import history_service_pb2_grpc
 
-SCOPE = response_pb2.Scope(namespace="away")
 CALL_SECONDS = 20.0
 """Longer than the service looks for a primary, so that it is the service that answers."""
 TURN_SECONDS = 60.0
 """Within these readiness follows, and the database is found again."""
-CALLS: dict[str, Any] = {
-    "StoreResponse": rpc.StoreResponseRequest(
-        scope=SCOPE, response=response_pb2.Response(id="during", conversation_id="c")
-    ),
-    "ResolveHistory": rpc.ResolveHistoryRequest(scope=SCOPE, conversation_id="c"),
-    "GetResponse": rpc.GetResponseRequest(scope=SCOPE, response_id="before"),
-    "SetReplayExclusion": rpc.SetReplayExclusionRequest(scope=SCOPE, response_id="before", excluded=False),
-    "ListInputItems": rpc.ListInputItemsRequest(scope=SCOPE, response_id="before"),
-    "BatchGetItems": rpc.BatchGetItemsRequest(scope=SCOPE, item_ids=["i"]),
-    "ListResponses": rpc.ListResponsesRequest(scope=SCOPE, conversation_id="c"),
-    "DeleteResponse": rpc.DeleteResponseRequest(scope=SCOPE, response_id="none"),
-    "DeleteConversation": rpc.DeleteConversationRequest(scope=SCOPE, conversation_id="none"),
-    "DeleteUserData": rpc.DeleteUserDataRequest(scope=response_pb2.Scope(namespace="away", user="nobody")),
-}
+CALLS = every_call("away")
 
 
 @pytest.fixture
@@ -60,10 +47,7 @@ def test_database_that_is_away_and_comes_back(
     (member,) = members.members
     with grpc.insecure_channel(service.target) as channel:
         stub = history_service_pb2_grpc.HistoryServiceStub(channel)
-        before = rpc.StoreResponseRequest(
-            scope=SCOPE, response=response_pb2.Response(id="before", conversation_id="c")
-        )
-        stub.StoreResponse(before, timeout=CALL_SECONDS)
+        stub.StoreResponse(CALLS["StoreResponse"], timeout=CALL_SECONDS)
 
         member.kill()
         comes_back = time.monotonic() + seconds
@@ -81,14 +65,12 @@ def test_database_that_is_away_and_comes_back(
 
         member.start()
         wait_until(lambda: service.health() == "SERVING", TURN_SECONDS, "it is ready again")
-        stub.StoreResponse(
-            rpc.StoreResponseRequest(
-                scope=SCOPE, response=response_pb2.Response(id="after", conversation_id="c")
-            ),
-            timeout=CALL_SECONDS,
-        )
+        after = rpc.StoreResponseRequest()
+        after.CopyFrom(CALLS["StoreResponse"])
+        after.response.id = "after"
+        stub.StoreResponse(after, timeout=CALL_SECONDS)
         turns = stub.ListResponses(CALLS["ListResponses"], timeout=CALL_SECONDS).responses
-        assert [turn.id for turn in turns] == ["before", "after"]
+        assert [turn.id for turn in turns] == ["r", "after"]
     codes = {line["code"] for line in service.log_lines() if line["event"] == "call"}
     assert codes == {"OK", "UNAVAILABLE"}
 

@@ -9,30 +9,16 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
+from tests.faults.every_call import every_call
 from tests.faults.replica_set import ReplicaSet, replica_set
 from tests.processes import wait_until
 from tests.service_process import ServiceProcess, run_command
-from turnstore.v1 import history_service_pb2 as rpc
-from turnstore.v1 import history_service_pb2_grpc, response_pb2
+from turnstore.v1 import history_service_pb2_grpc
 
-SCOPE = response_pb2.Scope(namespace="deadlines")
 DEFAULT_SECONDS = 1.0
 AWAY = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE}
 """Once the driver has noticed that nobody is there, the answer may be that before the deadline passes."""
-CALLS: dict[str, Any] = {
-    "StoreResponse": rpc.StoreResponseRequest(
-        scope=SCOPE, response=response_pb2.Response(id="r", conversation_id="c")
-    ),
-    "ResolveHistory": rpc.ResolveHistoryRequest(scope=SCOPE, conversation_id="c"),
-    "GetResponse": rpc.GetResponseRequest(scope=SCOPE, response_id="first"),
-    "SetReplayExclusion": rpc.SetReplayExclusionRequest(scope=SCOPE, response_id="first", excluded=True),
-    "ListInputItems": rpc.ListInputItemsRequest(scope=SCOPE, response_id="first"),
-    "BatchGetItems": rpc.BatchGetItemsRequest(scope=SCOPE, item_ids=["i"]),
-    "ListResponses": rpc.ListResponsesRequest(scope=SCOPE, conversation_id="c"),
-    "DeleteResponse": rpc.DeleteResponseRequest(scope=SCOPE, response_id="first"),
-    "DeleteConversation": rpc.DeleteConversationRequest(scope=SCOPE, conversation_id="c"),
-    "DeleteUserData": rpc.DeleteUserDataRequest(scope=SCOPE),
-}
+CALLS = every_call("deadlines")
 
 
 @pytest.fixture(scope="module")
