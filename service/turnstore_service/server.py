@@ -348,8 +348,8 @@ class _CheckedStore:
         driver.deadline.set(time.monotonic() + CHECK_SECONDS - 1)
         await self._store.ping()
 
-    async def index_problems(self) -> list[str]:
-        return await self._store.index_problems()
+    async def problems(self) -> list[str]:
+        return await self._store.problems()
 
 
 async def _find_database(settings: Settings, stack: AsyncExitStack) -> tuple[str, EmbeddedMongod | None]:

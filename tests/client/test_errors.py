@@ -193,6 +193,11 @@ def test_unavailable_with_an_unknown_reason_was_said_by_the_service() -> None:
     assert type(error_of(Refusal(Code.UNAVAILABLE, "SOMETHING_NEW"))) is UnavailableError
 
 
+def test_request_that_the_transport_refuses_is_too_large() -> None:
+    message = "SERVER: Received message larger than max (83886447 vs. 68157440)"
+    assert type(error_from_status(Code.RESOURCE_EXHAUSTED, message, ())) is RequestTooLargeError
+
+
 def test_deadline_is_a_deadline_whatever_took_too_long() -> None:
     error = error_of(Refusal(Code.DEADLINE_EXCEEDED, "STORE_UNAVAILABLE"))
     assert isinstance(error, DeadlineError)

@@ -27,7 +27,8 @@ ELECTION_MILLISECONDS = 1000
 class Member:
     """One mongod. It ends with the test's process, however that ends."""
 
-    def __init__(self, directory: Path, parameters: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, parameters: Mapping[str, str], *, alone: bool = False) -> None:
+        """Starts nothing yet. `alone`: a server without replication."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
@@ -37,8 +38,9 @@ class Member:
         self._command = [
             *(str(find_mongod(None)), "--dbpath", str(self._data)),
             *("--bind_ip", "127.0.0.1", "--port", str(self.port), "--nounixsocket"),
-            *("--replSet", NAME, "--logpath", str(directory / "mongod.log"), "--logappend", "--quiet"),
-            *("--wiredTigerCacheSizeGB", "0.5", "--oplogSize", "64"),
+            *(() if alone else ("--replSet", NAME, "--oplogSize", "64")),
+            *("--logpath", str(directory / "mongod.log"), "--logappend", "--quiet"),
+            *("--wiredTigerCacheSizeGB", "0.5"),
             *("--setParameter", "diagnosticDataCollectionEnabled=false"),
         ]
         for name, value in parameters.items():

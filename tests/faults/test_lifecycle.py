@@ -16,6 +16,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.conftest import StartService
+from tests.faults.replica_set import Member
 from tests.processes import mongods_on, wait_until
 from tests.service_process import ServiceProcess, clean_environment, run_command
 from turnstore.v1 import history_service_pb2 as rpc
@@ -252,6 +253,28 @@ def test_migrate_tells_that_the_database_does_not_answer(free_address: str) -> N
     assert "The indexes cannot be made" in refused.stderr
     assert "Connection refused" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_server_without_replication_is_refused(start_service: StartService, tmp_path: Path) -> None:
+    member = Member(tmp_path / "alone", {}, alone=True)
+    member.start()
+    try:
+        with member.client() as client:
+            client.admin.command("ping")
+        settings = {"TURNSTORE_MONGODB_URI": f"mongodb://{member.address}/", **QUICK}
+        refused = run_command("migrate", settings=settings)
+        assert refused.returncode == 1
+        assert "a single server without replication" in refused.stderr
+        assert "Traceback" not in refused.stderr
+        service = start_service(settings, migrate=False)
+        wait_until(
+            lambda: any("without replication" in str(line.get("problems")) for line in service.log_lines()),
+            TURN_SECONDS,
+            "the log says what is wrong",
+        )
+        assert service.health() == "NOT_SERVING"
+    finally:
+        member.kill()
 
 
 def test_log_goes_to_standard_error_alone(tmp_path: Path, mongodb_uri: str, database_name: str) -> None:

@@ -45,12 +45,12 @@ def _others(index: Index) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
 
 
 async def test_indexes_that_stand_are_no_problem(store: MongoStore) -> None:
-    assert await store.index_problems() == []
+    assert await store.problems() == []
 
 
 async def test_database_without_collections_lacks_every_index(store: MongoStore, raw: Raw) -> None:
     raw.database.client.drop_database(raw.database.name)
-    problems = await store.index_problems()
+    problems = await store.problems()
     assert len(problems) == len(INDEXES)
     for name, problem in zip(BY_NAME, problems, strict=True):
         assert problem.startswith(f"index {name} ")
@@ -60,10 +60,10 @@ async def test_database_without_collections_lacks_every_index(store: MongoStore,
 async def test_index_that_is_missing_is_named_and_made_again(store: MongoStore, raw: Raw) -> None:
     for name, index in BY_NAME.items():
         raw.database[index.collection].drop_index(index.name)
-        (problem,) = await store.index_problems()
+        (problem,) = await store.problems()
         assert problem.startswith(f"index {name} ({index.why}) is missing")
         await store.migrate()
-        assert await store.index_problems() == []
+        assert await store.problems() == []
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -73,7 +73,7 @@ async def test_index_that_is_another_is_named_and_left_to_the_operator(
     index = BY_NAME[name]
     for what, keys, options in _others(index):
         _make(raw, index, keys, options)
-        (problem,) = await store.index_problems()
+        (problem,) = await store.problems()
         assert problem.startswith(f"index {name} ({index.why}) is not as it should be: drop it"), what
         if what != "hidden":  # createIndexes takes a hidden index for the same; readiness does not
             with pytest.raises(WrongIndexError) as refusal:
@@ -81,19 +81,19 @@ async def test_index_that_is_another_is_named_and_left_to_the_operator(
             assert name in str(refusal.value), what
     raw.database[index.collection].drop_index(index.name)
     await store.migrate()
-    assert await store.index_problems() == []
+    assert await store.problems() == []
 
 
 async def test_other_indexes_are_the_operators_affair(store: MongoStore, raw: Raw) -> None:
     raw.database["responses"].create_index("status", name="mine")
-    assert await store.index_problems() == []
+    assert await store.problems() == []
     await store.migrate()
 
 
 async def test_indexes_can_be_made_by_several_processes_at_once(store: MongoStore, raw: Raw) -> None:
     raw.database.client.drop_database(raw.database.name)
     await asyncio.gather(*(store.migrate() for _ in range(4)))
-    assert await store.index_problems() == []
+    assert await store.problems() == []
 
 
 async def test_two_responses_never_have_one_place(store: MongoStore, raw: Raw) -> None:

@@ -150,7 +150,7 @@ async def _ask_everything(uri: str, name: str) -> None:
         await _play_cases(service)
         RECORDER.next_part()
         await _delete(driver)
-        assert await service.store.index_problems() == []
+        assert await service.store.problems() == []
 
 
 async def _fill(uri: str, name: str) -> None:

@@ -41,8 +41,8 @@ class CheckedStore(Protocol):
     async def ping(self) -> None:
         """Returns when the database answers, raises when it does not."""
 
-    async def index_problems(self) -> list[str]:
-        """A sentence for each index that is missing or wrong."""
+    async def problems(self) -> list[str]:
+        """A sentence for each thing that is wrong about the database."""
 
 
 class Readiness:
@@ -175,7 +175,7 @@ class HealthMonitor:
                 await self._store.ping()
                 if time.monotonic() < self._indexes_hold_until:
                     return []
-                problems = await self._store.index_problems()
+                problems = await self._store.problems()
         except TimeoutError:
             return [f"the database did not answer within {CHECK_SECONDS:g} s"]
         except Exception as error:  # noqa: BLE001  # whatever it is, the service is not ready, and goes on checking

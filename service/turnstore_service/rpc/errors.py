@@ -96,12 +96,12 @@ def too_large(limit_bytes: int, size_bytes: int) -> ApiError:
     )
 
 
-def too_many_calls(retry_seconds: float, limit: int) -> ApiError:
-    """A call beyond those that are taken at one time; it may come back after so many seconds."""
+def too_many_calls(retry_seconds: float, limit: int, of: str) -> ApiError:
+    """A call beyond those that are taken at one time; it may come back after so many seconds. `of`: which limit."""
     return ApiError(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         "UNSPECIFIED",
-        f"there are {limit} calls already, and no more are taken at one time: come back after the time that the"
+        f"there are {limit} calls already {of}, and no more are taken at one time: come back after the time that the"
         " retry info names",
         {"limit_calls": str(limit)},
         retry_seconds=retry_seconds,

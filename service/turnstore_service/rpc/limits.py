@@ -28,6 +28,9 @@ fewer of them run, the shorter is that wait."""
 SHARED_SECONDS = 1.0
 """How long others count as being there after a call of theirs, and a namespace as having too many after a refusal."""
 
+_OF_ONE = "of this namespace (TURNSTORE_MAX_CALLS_PER_NAMESPACE)"
+_OF_ALL = "of all namespaces (TURNSTORE_MAX_CALLS)"
+
 RETURN_SPACING_SECONDS = 0.01
 """Between the times that refused calls of a namespace are told to come back at. Refusing takes a fraction of a
 millisecond, so however many callers there are, their returning costs a few percent of a processor."""
@@ -101,7 +104,7 @@ class CallLimits:
         if line is None:
             line = _Line()
         if line.inside >= self._most_of_one:
-            raise too_many_calls(self._return_seconds(line), self._most_of_one)
+            raise too_many_calls(self._return_seconds(line), self._most_of_one, _OF_ONE)
         if self.inside >= self._most:
             self._make_room(line)
         if not line.inside:
@@ -187,13 +190,13 @@ class CallLimits:
         """Refuses the newest call of the namespace with the most waiting ones, or else the one that comes."""
         longest = max(self._lines.values(), key=lambda other: len(other.waiting))
         if len(longest.waiting) <= len(line.waiting) + 1:
-            raise too_many_calls(self._return_seconds(line), self._most)
+            raise too_many_calls(self._return_seconds(line), self._most, _OF_ALL)
         place = longest.waiting.pop()
         if place.done():  # its caller has just gone away, and it will count itself out
-            raise too_many_calls(self._return_seconds(line), self._most)
+            raise too_many_calls(self._return_seconds(line), self._most, _OF_ALL)
         longest.inside -= 1  # not its last: others wait
         self.inside -= 1
-        place.set_exception(too_many_calls(self._return_seconds(longest), self._most))
+        place.set_exception(too_many_calls(self._return_seconds(longest), self._most, _OF_ALL))
 
     def _count_out(self, namespace: str, line: _Line) -> None:
         line.inside -= 1

@@ -242,6 +242,8 @@ def page_size(value: int) -> int:
 def only_one(names: Iterable[str], values: Iterable[str]) -> None:
     """Exactly one of these fields has to be given."""
     given = [name for name, value in zip(names, values, strict=True) if value]
-    if len(given) != 1:
-        joined = " or ".join(names)
-        raise invalid(given[-1] if given else joined.split(" ")[0], f"must be the only one given of {joined}")
+    joined = " or ".join(names)
+    if not given:
+        raise invalid(joined.split(" ")[0], f"is required, or another one of {joined}")
+    if len(given) > 1:
+        raise invalid(given[-1], f"must be the only one given of {joined}")

@@ -125,7 +125,7 @@ class HistoryService:
                     self.limits.leave(namespace)
                 return reply.SerializeToString()
             except ApiError as error:
-                if error.code in _ACCESS_REFUSED:
+                if error.code in _REFUSED:
                     note_call(refusal=error.message)
                 await self._abort(context, error)
             except StoreError as error:
@@ -160,7 +160,14 @@ class HistoryService:
         return None if seconds == remaining else seconds
 
 
-_ACCESS_REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
+_REFUSED = frozenset(
+    {
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    }
+)
+"""Codes whose message an operator wants to see in the log: it says which credential, right or limit it was."""
 
 
 def _not_built(name: str) -> _Implementation:

@@ -351,6 +351,8 @@ _BY_REASON: Mapping[str, type[TurnstoreError]] = {
 }
 
 # For answers without a reason: those that gRPC or a proxy gives, and those of a newer service.
+_FAR_TOO_LARGE = "SERVER: Received message larger than max"
+"""How the service's transport refuses a request so far beyond the limit that the service does not see it."""
 _BY_CODE: Mapping[grpc.StatusCode, type[TurnstoreError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidArgumentError,
     grpc.StatusCode.NOT_FOUND: NotFoundError,
@@ -389,6 +391,8 @@ def error_from_status(
         kind = DeadlineError
     elif not reason and code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}:
         kind = ServiceUnreachableError
+    elif not reason and message.startswith(_FAR_TOO_LARGE):
+        kind = RequestTooLargeError
     logged_under = trailing.get(REQUEST_ID_KEY)
     return kind(
         message or code.name,

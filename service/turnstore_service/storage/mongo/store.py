@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from turnstore_service.observing import NoObserver, Observer
+from turnstore_service.storage.errors import StoreError
 from turnstore_service.storage.mongo.bodies import Bodies
 from turnstore_service.storage.mongo.driver import MAX_CALLS, Database
 from turnstore_service.storage.mongo.erasing import Erasing
@@ -13,6 +14,16 @@ from turnstore_service.storage.mongo.writing import Writing
 
 ORPHAN_AGE = timedelta(hours=1)
 """Bodies without a response are removed when they are older: far longer than any write takes."""
+
+
+_STANDS_ALONE = (
+    "the database is a single server without replication, which cannot keep what it has acknowledged: start it with"
+    " --replSet and call rs.initiate() once, one member is enough"
+)
+
+
+class StandsAloneError(StoreError):
+    """The database is no replica set; the message says what to do."""
 
 
 class MongoStore:
@@ -62,13 +73,24 @@ class MongoStore:
         """Asks the primary for a sign of life. Raises StoreUnavailableError, StoreDeadlineError."""
         await self._database.command("ping")
 
-    async def index_problems(self) -> list[str]:
-        """What is missing or wrong about the indexes, a sentence each; empty when they stand."""
-        return await index_problems(self._database)
+    async def problems(self) -> list[str]:
+        """What is wrong about the database, a sentence each; empty when it can be relied on."""
+        alone = await self._stands_alone()
+        return [*([_STANDS_ALONE] if alone else ()), *await index_problems(self._database)]
 
     async def migrate(self) -> None:
-        """Makes the indexes that are missing. Raises WrongIndexError for one that stands differently."""
+        """Makes the indexes that are missing.
+
+        Raises WrongIndexError for one that stands differently, StandsAloneError for a server without replication.
+        """
+        if await self._stands_alone():
+            raise StandsAloneError(_STANDS_ALONE)
         await make_indexes(self._database)
+
+    async def _stands_alone(self) -> bool:
+        """Whether the server is neither a member of a replica set nor a router of a sharded cluster."""
+        told = await self._database.command("hello")
+        return "setName" not in told and told.get("msg") != "isdbgrid"
 
     async def sweep(self) -> int:
         """Removes bodies that no response names; how many chunks."""
