@@ -139,6 +139,10 @@ def test_explain_before_a_response_shows_the_turns_before_it(run: Run, poisoned:
     assert "resp_3" not in result.stdout
 
 
+def test_explain_of_a_conversation_without_turns_says_so(run: Run) -> None:
+    assert "has no turns in this namespace and of this user" in words(run("explain", "-c", "none"))
+
+
 def test_explain_writes_json(run: Run, poisoned: HistoryClient) -> None:
     told = json.loads(run("explain", "-c", "conv_1", "--json").stdout)
     assert [(turn["id"], turn["status"], turn["place"]) for turn in told["turns"]] == [

@@ -215,6 +215,8 @@ def explain(
         types = {item_id: item.type for item_id, item in found if item is not None}
     if summaries or history.exclusions:
         session.show(explanation_table(summaries, history.exclusions, types))
+    elif conversation and not previous:
+        session.show("This conversation has no turns in this namespace and of this user (see --user).")
     _show_result(session, history)
 
 
