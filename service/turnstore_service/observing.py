@@ -13,7 +13,7 @@ class Observer(Protocol):
         """A call to the database has its turn."""
 
     def database_call(self, operation: str, outcome: str, seconds: float, waited: float) -> None:
-        """A call to the database ended: ok, conflict, unavailable, deadline or error.
+        """A call to the database ended: ok, conflict, unavailable, deadline, cancelled or error.
 
         `seconds`: what it took; `waited`: before that, in the queue.
         """

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 
 from bson.int64 import Int64
 
@@ -151,7 +152,7 @@ def document_of(request: rpc.StoreResponseRequest, thread: bytes, place: int, ro
         write,
         key=documents.response_key(SCOPE, write.response_id, 0),
         scope=SCOPE,
-        now=documents.utc_now(),
+        now=datetime.now(UTC).replace(microsecond=0),
     )
     claims: list[Int64] = [documents.claim(item_id) for item_id in documents.replay_ids(write)]
     documents.place(document, thread, place, root, claims)

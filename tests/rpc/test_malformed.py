@@ -134,6 +134,16 @@ def _table() -> dict[str, tuple[str, Any, str]]:
         "long conversation": ("StoreResponse", _store(conversation_id=LONG), "response.conversation_id"),
         "long parent": ("StoreResponse", _store(previous_response_id=LONG), "response.previous_response_id"),
         "unknown status": ("StoreResponse", _store(status=7), "response.status"),
+        "long error code": (
+            "StoreResponse",
+            _store(error=response_pb2.ResponseError(code="é" * 131_073)),
+            "response.error.code",
+        ),
+        "long error": (
+            "StoreResponse",
+            _store(error=response_pb2.ResponseError(message="x" * 262_145)),
+            "response.error.message",
+        ),
         "negative status": ("StoreResponse", _store(status=-1), "response.status"),
         "unknown duplicate_items": ("StoreResponse", _store(duplicate_items=3), "duplicate_items"),
         "negative expected_revision": ("StoreResponse", _store(expected_revision=-1), "expected_revision"),

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
 
 import pytest
 
@@ -194,3 +195,18 @@ async def test_call_gives_up_on_a_primary_long_before_a_late_deadline(
             deadline.set(None)
     await database.find("turns", {})
     database.close()
+
+
+async def test_time_is_that_of_the_database(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the clock of a replica that goes an hour slow, running turns would count as abandoned at once."""
+    right = datetime.now(UTC)
+
+    class SlowClock(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return datetime.now(tz) - timedelta(hours=1)
+
+    monkeypatch.setattr(driver, "datetime", SlowClock)
+    assert right - database.utc_now() > timedelta(minutes=59)
+    await database.now()
+    assert abs(database.utc_now() - right) < timedelta(minutes=1)

@@ -63,7 +63,8 @@ async def test_token_that_the_file_has_as_a_digest_is_accepted(file: Path) -> No
         (["Bearer not-a-token-at-all"], "not accepted"),
         ([f"Bearer {TOKEN[:-1]}"], "not accepted"),
         ([f"Bearer {TOKEN}x"], "not accepted"),
-        (["Bearer \udcff"], "not accepted"),
+        (["Bearer \udcff"], "not of the form"),
+        ([f"Bearer {TOKEN}\xa0"], "not of the form"),
     ],
 )
 async def test_anything_else_is_refused(file: Path, authorization: list[str], problem: str) -> None:

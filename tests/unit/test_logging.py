@@ -113,6 +113,27 @@ def test_notes_are_kept_for_the_call_without_empty_ones() -> None:
     assert fields == {"request_id": "r-1", "namespace": "n", "conversation_id": "c"}
 
 
+def test_note_is_told_in_part_where_it_is_long_or_cannot_be_shown() -> None:
+    fields = {"request_id": "r-1"}
+    token = call_fields.set(fields)
+    try:
+        note_call(response_id="x" * 10_000, conversation_id="a\x1b[2J\nb", namespace="Zürich 東京")
+    finally:
+        call_fields.reset(token)
+    assert fields["response_id"] == repr("x" * 256)
+    assert fields["conversation_id"] == "'a\\x1b[2J\\nb'"
+    assert fields["namespace"] == "Zürich 東京"
+
+
+def test_library_does_not_log_headers() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    library = logging.getLogger("grpc._cython.cygrpc")
+    library.error("Invalid encoding on %s", b"Bearer secret\xa0")
+    library.error("something else")
+    assert [line["event"] for line in _lines(stream)] == ["something else"]
+
+
 def test_note_outside_of_calls_is_let_be() -> None:
     note_call(namespace="n")
     assert call_fields.get() is None

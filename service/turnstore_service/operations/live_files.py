@@ -93,7 +93,9 @@ class LiveFiles(Generic[Value]):
             except OSError:
                 state.append(None)
             else:
-                state.append((found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size))
+                state.append(
+                    (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
+                )
         return state
 
 

@@ -16,6 +16,8 @@ call_fields: ContextVar[dict[str, str] | None] = ContextVar("call_fields", defau
 and whoever handles the call adds `namespace`, `response_id`, `conversation_id` (see `note_call`), and
 `trace_id` and `span_id` where calls are traced. Never contents or credentials. None outside of calls."""
 
+_MOST_CHARACTERS = 256
+"""Of a noted value: as many as an id may have."""
 _ON_EVERY_LINE = ("request_id", "trace_id", "span_id")
 """What of it stands on all lines that are logged within the call."""
 
@@ -23,10 +25,17 @@ _EventDict = MutableMapping[str, Any]
 
 
 def note_call(**fields: str) -> None:
-    """Adds to the log line of the present call; empty values are left out. Does nothing outside of calls."""
+    """Adds to the log line of the present call; empty values are left out. Does nothing outside of calls.
+
+    Values come from callers and may not have been checked: what is too long or cannot be shown is told in part.
+    """
     line = call_fields.get()
     if line is not None:
-        line.update({name: value for name, value in fields.items() if value})
+        line.update({name: _shown(value) for name, value in fields.items() if value})
+
+
+def _shown(value: str) -> str:
+    return value if len(value) <= _MOST_CHARACTERS and value.isprintable() else repr(value[:_MOST_CHARACTERS])
 
 
 def request_id() -> str:
@@ -87,6 +96,12 @@ def configure_logging(
     root.setLevel(least)
     # At debug level the driver logs its commands, and with them what people said to their agents.
     logging.getLogger("pymongo").setLevel(max(least, logging.INFO))
+    # The library logs whole headers that are no UTF-8, and with them credentials.
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_tells_no_header)
+
+
+def _tells_no_header(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("Invalid encoding")
 
 
 class _LineWriter:

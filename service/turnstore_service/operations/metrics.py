@@ -49,7 +49,7 @@ DATABASE_OPERATIONS = (
     "list_indexes",
     "update",
 )
-DATABASE_OUTCOMES = ("ok", "conflict", "unavailable", "deadline", "error")
+DATABASE_OUTCOMES = ("ok", "conflict", "unavailable", "deadline", "cancelled", "error")
 
 
 class MethodMetrics:
@@ -114,7 +114,8 @@ class Metrics:
         )
         self.database_calls = Counter(
             "turnstore_database_calls",
-            "Calls to the database: ok, conflict (a unique index refused), unavailable, deadline, error.",
+            "Calls to the database: ok, conflict (a unique index refused), unavailable, deadline, "
+            "cancelled (the caller went away), error.",
             ["operation", "outcome"],
             registry=registry,
         )

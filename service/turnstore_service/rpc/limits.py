@@ -104,6 +104,7 @@ class CallLimits:
         if line is None:
             line = _Line()
         if line.inside >= self._most_of_one:
+            line.overflowing_until = self._clock() + SHARED_SECONDS
             raise too_many_calls(self._return_seconds(line), self._most_of_one, _OF_ONE)
         if self.inside >= self._most:
             self._make_room(line)
@@ -194,6 +195,7 @@ class CallLimits:
         place = longest.waiting.pop()
         if place.done():  # its caller has just gone away, and it will count itself out
             raise too_many_calls(self._return_seconds(line), self._most, _OF_ALL)
+        longest.overflowing_until = self._clock() + SHARED_SECONDS
         longest.inside -= 1  # not its last: others wait
         self.inside -= 1
         place.set_exception(too_many_calls(self._return_seconds(longest), self._most, _OF_ALL))
@@ -209,5 +211,4 @@ class CallLimits:
         now = self._clock()
         earliest = max(line.next_return + RETURN_SPACING_SECONDS, now + SHORTEST_RETURN_SECONDS)
         line.next_return = min(earliest, now + LONGEST_RETURN_SECONDS)
-        line.overflowing_until = now + SHARED_SECONDS
         return line.next_return - now

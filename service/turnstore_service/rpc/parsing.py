@@ -31,6 +31,8 @@ from turnstore_service.storage.values import Items, ResponseFault, Scope, Write
 _UUID = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 MAX_ITEM_BYTES = 16 * 1024 * 1024
 """JSON of one item. Contract."""
+MAX_ERROR_BYTES = 256 * 1024
+"""Code or message of an error: they come along with every page of their response."""
 MAX_ITEMS = 10_000
 """Items in one part of a response: their heads share one document of 16 MiB and are named in one reply."""
 MAX_SNAPSHOT = 100_000
@@ -114,7 +116,7 @@ def write(request: rpc.StoreResponseRequest) -> Write:
         items("response.input_items", response.input_items, response_id, Part.INPUT),
         items("response.output_items", response.output_items, response_id, Part.OUTPUT),
         _payload(response.payload_json),
-        ResponseFault(response.error.code, response.error.message) if response.HasField("error") else None,
+        _fault(response.error) if response.HasField("error") else None,
         response.exclude_from_replay if response.HasField("exclude_from_replay") else None,
         expected,
         request.duplicate_items == replay_pb2.DUPLICATE_ITEMS_KEEP_FIRST,
@@ -132,6 +134,15 @@ def _request_id(text: str) -> bytes:
     if text and not _UUID.fullmatch(text):
         raise invalid("request_id", "is no UUID: 8-4-4-4-12 hexadecimal digits")
     return bytes.fromhex(text.replace("-", ""))
+
+
+def _fault(error: response_pb2.ResponseError) -> ResponseFault:
+    for name, text in (("code", error.code), ("message", error.message)):
+        if len(text) * 4 > MAX_ERROR_BYTES and len(text.encode()) > MAX_ERROR_BYTES:
+            raise invalid(
+                f"response.error.{name}", f"has {len(text.encode())} bytes; the limit is {MAX_ERROR_BYTES}"
+            )
+    return ResponseFault(error.code, error.message)
 
 
 def _payload(text: str) -> str:

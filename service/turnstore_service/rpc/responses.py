@@ -59,7 +59,7 @@ async def _response_page(
     if begin > len(refs):
         raise invalid("page_token", "points beyond the end")
     reply = rpc.GetResponseResponse(response=rendering.response(stored))
-    page = pages.Page(backend.page_bytes)
+    page = pages.Page(backend.page_bytes - reply.ByteSize())
     if not begin:
         reply.response.payload_json = await reading.payload(scope, stored) if payload is None else payload
         if reply.response.payload_json:

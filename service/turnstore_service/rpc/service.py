@@ -5,6 +5,7 @@ with the parser's text. Here stands also what every call has in common, in this 
 namespace and right, deadline, its turn, errors.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NoReturn
@@ -150,7 +151,12 @@ class HistoryService:
         self._observer.refused(error.reason)
         # An abort replaces the trailing metadata, so the id of the call is given again.
         details = (STATUS_DETAILS, error.details()), (REQUEST_ID_KEY, request_id())
-        await context.abort(error.code, error.message, details)
+        try:
+            await context.abort(error.code, error.message, details)
+        except grpc.aio.AbortError:
+            raise
+        except Exception as unsent:  # the library's own, which it does not name: the caller has gone
+            raise asyncio.CancelledError from unsent
         raise AssertionError("abort returns")  # for the type checker: abort always raises
 
     def _set_deadline(self, remaining: float | None) -> float | None:

@@ -21,8 +21,8 @@ def bearer_token(context: Any) -> str:
         )
     if len(found) > 1:
         raise unauthenticated("more than one `authorization` in the metadata")
-    (value,) = found
-    token = value[len(_SCHEME) :].strip() if value[: len(_SCHEME)].lower() == _SCHEME else ""
-    if not token:
+    value = str(found[0])
+    token = value[len(_SCHEME) :].strip(" ") if value[: len(_SCHEME)].lower() == _SCHEME else ""
+    if not token or not token.isascii():
         raise unauthenticated("the metadata `authorization` is not of the form `Bearer <token>`")
-    return str(token)
+    return token

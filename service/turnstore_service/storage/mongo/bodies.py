@@ -15,7 +15,7 @@ from typing import Any
 from bson import ObjectId
 
 from turnstore_service.replay.values import Part
-from turnstore_service.storage.mongo.documents import inline_size, utc_now
+from turnstore_service.storage.mongo.documents import inline_size
 from turnstore_service.storage.mongo.driver import Database, Document
 from turnstore_service.storage.mongo.indexes import BODIES, RESPONSES
 
@@ -76,7 +76,7 @@ class Bodies:
                     "part": part,
                     **pack,
                     "owner": owner,
-                    "create_time": utc_now(),
+                    "create_time": self._database.utc_now(),
                 },
             )
 
@@ -103,7 +103,7 @@ class Bodies:
 
     async def sweep(self, older_than: timedelta) -> int:
         """Removes bodies that no response names and that are older than a write can take; how many documents."""
-        before = utc_now() - older_than
+        before = self._database.utc_now() - older_than
         removed = 0
         since = datetime.fromtimestamp(0, UTC)
         while True:

@@ -23,7 +23,7 @@ read of ids leaves the bodies in the database.
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from bson.int64 import Int64
@@ -324,12 +324,6 @@ def summary_of(document: Mapping[str, Any], abandoned_before: datetime | None = 
         document["create_time"],
         document["update_time"],
     )
-
-
-def utc_now() -> datetime:
-    """Now, as the database keeps it: UTC, in whole milliseconds."""
-    now = datetime.now(UTC)
-    return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
 def abandoned_before(now: datetime, abandon_after: timedelta | None) -> datetime | None:

@@ -9,9 +9,10 @@ which is therefore handed to the driver.
 import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -42,6 +43,17 @@ _CODEC: CodecOptions[Document] = CodecOptions(tz_aware=True)
 deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 """When the present call must have ended, on the monotonic clock; None: no end."""
 
+
+async def in_time(wait: Coroutine[Any, Any, object]) -> None:
+    """Waits, but not beyond the present call's deadline. Raises StoreDeadlineError."""
+    ends = deadline.get()
+    try:
+        async with asyncio.timeout(None if ends is None else max(0.0, ends - time.monotonic())):
+            await wait
+    except TimeoutError:
+        raise StoreDeadlineError("the deadline passed before it was this call's turn") from None
+
+
 DUPLICATE_KEY = 11000
 _TOO_LARGE = frozenset({388, 10334, 17280, 17419, 17420})
 """Server codes for a document above 16 MiB, an index key that is too long, or (388) more index entries than one
@@ -63,6 +75,10 @@ _SELECTION_SECONDS = 5.0
 _CALL_SECONDS = 10.0
 """How long one call may take, also for a caller with more time. A call that meets the loss of the primary looks for
 another one as long as it may, and its caller is to hear that the database is away before the deadline."""
+
+
+_CLOCKS_DIFFER = timedelta(seconds=0.5)
+"""What the clocks of a replica and the database may be apart before it matters."""
 
 
 class DuplicateKeyError(StoreError):
@@ -104,6 +120,7 @@ class Database:
             read_preference=ReadPreference.PRIMARY,
             write_concern=WriteConcern("majority", j=True),
         )
+        self._ahead = timedelta()
         self._collections: dict[str, AsyncIOMotorCollection[Document]] = {}
         self._calls = _Calls(asyncio.Semaphore(max_calls), observer or NoObserver(), self._client)
 
@@ -113,6 +130,19 @@ class Database:
         if found is None:
             found = self._collections[name] = self._database[name]
         return found
+
+    async def now(self) -> datetime:
+        """The time of the primary's clock. From then on `utc_now` follows it."""
+        told: datetime = (await self.command("hello"))["localTime"]
+        ahead = told - datetime.now(UTC)
+        # What the question took is no difference of clocks.
+        self._ahead = ahead if abs(ahead) >= _CLOCKS_DIFFER else timedelta()
+        return told
+
+    def utc_now(self) -> datetime:
+        """Now, by the database's clock as `now` last told it: UTC, in whole milliseconds, as dates are kept there."""
+        now = datetime.now(UTC) + self._ahead
+        return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
     def close(self) -> None:
         """Ends all connections."""
@@ -276,7 +306,10 @@ class _Call:
 
     async def __aenter__(self) -> None:
         self._began = time.monotonic()
-        await self._calls.turns.acquire()
+        if self._calls.turns.locked():  # a timer costs something, and mostly nobody waits
+            await self._wait_in_time()
+        else:
+            await self._calls.turns.acquire()
         self._entered = time.monotonic()
         self._calls.observer.database_call_began()
         ends = deadline.get()
@@ -301,7 +334,16 @@ class _Call:
         elif isinstance(error, (driver_errors.PyMongoError, bson_errors.BSONError)):
             self._raise(error)
         else:
-            self._end("error")
+            self._end("cancelled" if isinstance(error, asyncio.CancelledError) else "error")
+
+    async def _wait_in_time(self) -> None:
+        try:
+            await in_time(self._calls.turns.acquire())
+        except StoreDeadlineError:
+            self._entered = time.monotonic()
+            self._calls.observer.database_call_began()
+            self._calls.observer.database_call(self._operation, "deadline", 0.0, self._entered - self._began)
+            raise
 
     async def _find_primary(self, ends: float) -> None:
         """Looks for a primary for a while. A call with a deadline would look for one until then, however far that
@@ -316,7 +358,7 @@ class _Call:
         except driver_errors.PyMongoError as error:
             self._raise(error)
         except BaseException:  # the caller is gone
-            self._end("error")
+            self._end("cancelled")
             raise
 
     def _raise(self, error: driver_errors.PyMongoError | bson_errors.BSONError) -> NoReturn:

@@ -132,7 +132,7 @@ class Erasing:
 
         Safe to repeat and to be interrupted.
         """
-        erase_time = {"$set": {"erase_time": documents.utc_now() + self._grace}}
+        erase_time = {"$set": {"erase_time": self._database.utc_now() + self._grace}}
         gone = (*_SNAPSHOT, "claims")
         receipt = Receipt(0, 0)
         begin = after = f"{scope.key}\n\v"  # beyond the documents by which trees tell of a loss

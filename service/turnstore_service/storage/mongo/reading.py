@@ -178,7 +178,7 @@ class Reading:
         """Turns that run and have not changed since then count as FAILED, by the database's clock."""
         if self._abandon_after is None:
             return None
-        now = (await self._database.command("hello"))["localTime"]
+        now = await self._database.now()
         return documents.abandoned_before(now, self._abandon_after)
 
     # Lines

@@ -70,8 +70,11 @@ class MongoStore:
         )
 
     async def ping(self) -> None:
-        """Asks the primary for a sign of life. Raises StoreUnavailableError, StoreDeadlineError."""
-        await self._database.command("ping")
+        """Asks the primary for a sign of life, and for its time, which ours then follows.
+
+        Raises StoreUnavailableError, StoreDeadlineError.
+        """
+        await self._database.now()
 
     async def problems(self) -> list[str]:
         """What is wrong about the database, a sentence each; empty when it can be relied on."""

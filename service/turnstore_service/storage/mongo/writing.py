@@ -36,6 +36,7 @@ from turnstore_service.storage.mongo.driver import (
     Document,
     DocumentTooLargeError,
     DuplicateKeyError,
+    in_time,
 )
 from turnstore_service.storage.mongo.indexes import RESPONSES
 from turnstore_service.storage.mongo.lines import (
@@ -169,7 +170,7 @@ class Writing:
             write,
             key=documents.response_key(scope, write.response_id, generation),
             scope=scope,
-            now=documents.utc_now(),
+            now=self._database.utc_now(),
             known=await self._known(scope, write.snapshot),
         )
         if documents.inline_size(document) > INLINE_BYTES:
@@ -202,8 +203,11 @@ class Writing:
         lock, users = self._queues.get(end, (asyncio.Lock(), 0))
         self._queues[end] = lock, users + 1
         try:
-            async with lock:
+            await (in_time(lock.acquire()) if lock.locked() else lock.acquire())
+            try:
                 yield
+            finally:
+                lock.release()
         finally:
             lock, users = self._queues.pop(end)
             if users > 1:
