@@ -170,7 +170,7 @@ async def test_call_whose_deadline_passes_in_the_queue_does_not_ask(members: Rep
                 await database.insert("turns", {"_id": "never sent"})
             deadline.set(None)
             await first
-        assert told == [("command", "ok"), ("find", "ok"), ("insert", "deadline")]
+        assert told == [("command", "ok"), ("insert", "deadline"), ("find", "ok")]
         assert await database.find_one("turns", {"_id": "never sent"}) is None
     finally:
         database.close()
