@@ -84,6 +84,8 @@ def _listens(target: str) -> bool:
     try:
         with socket.create_connection((host, int(port)), timeout=5):
             return True
+    except ConnectionResetError:  # it stops just now
+        return True
     except ConnectionRefusedError:
         return False
 
