@@ -111,11 +111,10 @@ def test_missing_mongod_is_told(environment: dict[str, str], tmp_path: Path, tem
 def test_nothing_is_left_when_it_is_broken_off(
     number: signal.Signals, environment: dict[str, str], tmp_path: Path, temporary: Path
 ) -> None:
-    # In this copy the story waits for its standard input, so that the signal meets it in the middle.
-    _copy_package(
-        tmp_path,
-        [("demo.py", "    _play_conversation(story)\n", "    sys.stdin.read()\n")],
-    )
+    # In this copy the story waits for ever, so that the signal meets it in the middle; in short steps, since Python
+    # would see a signal that comes just before a step only when that has ended.
+    waits = "    while True:\n        __import__('time').sleep(0.05)\n"
+    _copy_package(tmp_path, [("demo.py", "    _play_conversation(story)\n", waits)])
     with subprocess.Popen(
         COMMAND,
         env={**environment, "PYTHONUNBUFFERED": "1"},
