@@ -119,9 +119,10 @@ def test_nothing_is_left_when_it_is_broken_off(
         COMMAND,
         env={**environment, "PYTHONUNBUFFERED": "1"},
         cwd=tmp_path,
-        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        # Whatever runs in a shell's background inherits that SIGINT is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - it takes no lock
     ) as demo:
         try:
             assert demo.stdout is not None
