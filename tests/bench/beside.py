@@ -25,13 +25,13 @@ class UnlikeError(Exception):
 class Effort:
     """How much is measured."""
 
-    rounds: int = 12
+    rounds: int = 20
     seconds: float = 0.35
     """Of one round: short, so that what else the machine does strikes both sides alike."""
     callers: int = CALLERS
     """Of many at a time."""
-    calls_alone: int = 600
-    calls_at_once: int = 80
+    calls_alone: int = 500
+    calls_at_once: int = 50
     """Writes that one caller can make in a round, alone or as one of many."""
 
 

@@ -76,30 +76,30 @@ def _names(namespace: str, count: int) -> list[str]:
 
 async def test_calls_run_at_once_while_there_are_places() -> None:
     async with _callers(CallLimits(100, 50, 24)) as callers:
-        await callers.come(*_names("a", 18), *_names("b", 4), "c-0", "d-0")
+        await callers.come(*_names("a", 18), *_names("b", 4), "c-0", "d-0", "e-0")
         assert callers.ran == [*_names("a", 18), *_names("b", 4), "c-0", "d-0"]
 
 
 async def test_one_namespace_does_not_get_all_places() -> None:
-    async with _callers(CallLimits(100, 50, 8)) as callers:
-        await callers.come(*_names("noisy", 20), "quiet-0", "other-0", "quiet-1")
-        assert callers.ran == [*_names("noisy", 6), "quiet-0", "other-0"]
+    async with _callers(CallLimits(100, 50, 24)) as callers:
+        await callers.come(*_names("noisy", 30), "quiet-0", "other-0", "quiet-1")
+        assert callers.ran == [*_names("noisy", 22), "quiet-0", "other-0"]
 
 
 async def test_while_others_are_there_a_namespace_gets_few_places() -> None:
     clock = Clock()
     async with _callers(CallLimits(100, 50, 24, clock)) as callers:
         await callers.come(*_names("noisy", 30), "quiet-0")
-        assert callers.ran == [*_names("noisy", 18), "quiet-0"]
-        await callers.end(*_names("noisy", 14))
+        assert callers.ran == [*_names("noisy", 22), "quiet-0"]
+        await callers.end(*_names("noisy", 18))
         assert callers.limits.running == 4 + 1
-        await callers.end("noisy-14")
-        assert callers.ran[-1] == "noisy-18"
+        await callers.end("noisy-18")
+        assert callers.ran[-1] == "noisy-22"
         await callers.end("quiet-0")
         # Others are there for a second after their last call; then it is alone and has its share again.
         clock.now += 1.01
-        await callers.end("noisy-15")
-        assert callers.ran[-12:] == [f"noisy-{number}" for number in range(18, 30)]
+        await callers.end("noisy-19")
+        assert callers.ran[-8:] == [f"noisy-{number}" for number in range(22, 30)]
 
 
 async def test_call_that_comes_once_others_are_gone_lets_those_before_it_run_too() -> None:

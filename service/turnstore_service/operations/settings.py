@@ -336,7 +336,7 @@ class Settings(BaseSettings):
     pool_size: Annotated[int, _between(int, "1", "512")] = Field(
         default=24,
         description="Database calls at one time, and calls that run at one time; more wait for their turn. "
-        "One namespace runs three quarters of them at the most, a sixth while others have calls too, and one in "
+        "One namespace runs eleven twelfths of them at the most, a sixth while others have calls too, and one in "
         "24 if it then has more calls than its limit.",
     )
     max_calls: Annotated[int, _between(int, "2", "1000000")] = Field(

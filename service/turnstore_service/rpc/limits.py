@@ -15,9 +15,10 @@ from fractions import Fraction
 
 from turnstore_service.rpc.errors import too_many_calls, waited_too_long
 
-SHARE_OF_ONE = Fraction(3, 4)
-"""The part of the places that a namespace may take while it is the only one. The rest is free for others, also
-while its calls are slow, and three quarters of the database's calls keep it as busy as all of them."""
+SHARE_OF_ONE = Fraction(11, 12)
+"""The part of the places that a namespace may take while it is the only one: nearly all, since the database makes
+writes durable together, and the more of them there are, the less each costs. The rest is free for others, also
+while its calls are slow."""
 SHARE_OF_SEVERAL = Fraction(1, 6)
 """The part that it may take while others are there. Calls of all share one processor, and each takes the longer
 the more of them run: so few leave the others about as fast as they are alone, and get most of its speed."""
