@@ -25,7 +25,10 @@ class UnlikeError(Exception):
 class Effort:
     """How much is measured."""
 
-    rounds: int = 20
+    passes: int = 3
+    """Each with processes of its own: two of the same kind differ by some percent for as long as they live."""
+    rounds: int = 6
+    """Of one pass."""
     seconds: float = 0.35
     """Of one round: short, so that what else the machine does strikes both sides alike."""
     callers: int = CALLERS
@@ -49,6 +52,13 @@ class Compared:
         first, second = (self.samples[callers][side] for side in self.sides)
         return ratio(first, second, lambda sample: sample.median)
 
+    def add(self, other: "Compared") -> None:
+        """Takes in the rounds of another pass over the same calls."""
+        for callers, by_side in other.samples.items():
+            for side, sample in by_side.items():
+                for one in sample.rounds:
+                    self.samples[callers][side].add(one)
+
     @property
     def most_callers(self) -> int:
         """How many callers there were at the most."""
@@ -69,8 +79,8 @@ async def compare(row: Row, sides: tuple[Target, Target], effort: Effort, progre
         calls = effort.calls_alone if callers == 1 else effort.calls_at_once
         samples[callers] = {side.title: Sample() for side in sides}
         for side in sides:  # connections, caches, code that has never run
-            supply = await row.supply(side.title, callers, max(1, calls // 5))
-            await run(side, row.method, supply, effort.seconds / 4)
+            supply = await row.supply(side.title, callers, calls)
+            await run(side, row.method, supply, effort.seconds)
         for side in in_turns(sides, effort.rounds):
             supply = await row.supply(side.title, callers, calls)
             samples[callers][side.title].add(await run(side, row.method, supply, effort.seconds))

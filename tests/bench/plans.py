@@ -3,20 +3,23 @@
 import shutil
 import tempfile
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tests.bench import beside, long_runs, scaling, servers, storing
-from tests.bench.beside import Effort
+from tests.bench.beside import Compared, Effort
 from tests.bench.calls import Data
 from tests.bench.histories import Bulk
-from tests.bench.measuring import Progress
+from tests.bench.measuring import Progress, Target
 from tests.bench.results import Results
 from tests.database import drop_database
 from turnstore_service.storage.mongo.driver import Database
 from turnstore_service.storage.mongo.indexes import make_indexes
+
+_Sides = Callable[[], AbstractAsyncContextManager[tuple[Target, Target]]]
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,8 @@ async def measure(uri: str, plan: Plan, progress: Progress) -> Results:
         data = Data(Bulk(database), plan.turns_read)
         progress("putting the lines that are read and written")
         await data.put(("service", "floor"))
-        async with AsyncExitStack() as stack:
-            service = await stack.enter_async_context(servers.service(directory, uri, name))
-            floor = await stack.enter_async_context(servers.floor(directory, uri, name))
-            for row in data.rows():
-                results.compared.append(await beside.compare(row, (service, floor), plan.calls, progress))
+        sides = partial(_service_and_floor, directory, uri, name)
+        results.compared.extend(await _in_passes(data, sides, plan.calls, progress))
         pairs = await scaling.put(Bulk(database), plan.lines, progress)
         async with servers.service(directory, uri, name) as service:
             results.scaled.extend(await scaling.compare(pairs, service, plan.alone, progress))
@@ -54,15 +54,11 @@ async def measure(uri: str, plan: Plan, progress: Progress) -> Results:
 async def measure_drivers(uri: str, plan: Plan, progress: Progress) -> Results:
     """The service on Motor beside the service on PyMongo's own client."""
     results = Results()
-    async with _begin(uri) as (directory, name, database), AsyncExitStack() as stack:
+    async with _begin(uri) as (directory, name, database):
         data = Data(Bulk(database), plan.turns_read)
         await data.put(("PyMongo", "Motor"))
-        pymongo = await stack.enter_async_context(
-            servers.service(directory, uri, name, "PyMongo", "tests.bench.async_driver")
-        )
-        motor = await stack.enter_async_context(servers.service(directory, uri, name, "Motor"))
-        for row in data.rows():
-            results.drivers.append(await beside.compare(row, (pymongo, motor), plan.calls, progress))
+        sides = partial(_both_drivers, directory, uri, name)
+        results.drivers.extend(await _in_passes(data, sides, plan.calls, progress))
     return results
 
 
@@ -75,6 +71,43 @@ async def measure_long(uri: str, plan: Plan, progress: Progress) -> Results:
         async with servers.service(directory, uri, name) as service:
             results.growth = await long_runs.grow(service, plan.long, progress)
     return results
+
+
+async def _in_passes(data: Data, sides: _Sides, effort: Effort, progress: Progress) -> list[Compared]:
+    """Each kind of call on both sides, by processes that are started anew for each pass."""
+    compared: list[Compared] = []
+    for number in range(1, effort.passes + 1):
+        async with sides() as both:
+            for index, row in enumerate(data.rows()):
+                title = f"pass {number} of {effort.passes}"
+                found = await beside.compare(row, both, effort, partial(_told, progress, title))
+                if number == 1:
+                    compared.append(found)
+                else:
+                    compared[index].add(found)
+    return compared
+
+
+def _told(progress: Progress, title: str, text: str) -> None:
+    progress(f"{title}: {text}")
+
+
+@asynccontextmanager
+async def _service_and_floor(directory: Path, uri: str, name: str) -> AsyncIterator[tuple[Target, Target]]:
+    async with (
+        servers.service(directory, uri, name) as service,
+        servers.floor(directory, uri, name) as floor,
+    ):
+        yield service, floor
+
+
+@asynccontextmanager
+async def _both_drivers(directory: Path, uri: str, name: str) -> AsyncIterator[tuple[Target, Target]]:
+    async with (
+        servers.service(directory, uri, name, "PyMongo", "tests.bench.async_driver") as pymongo,
+        servers.service(directory, uri, name, "Motor") as motor,
+    ):
+        yield pymongo, motor
 
 
 @asynccontextmanager
