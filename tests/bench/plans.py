@@ -28,7 +28,7 @@ class Plan:
 
     turns_read: int = 1000
     calls: Effort = field(default_factory=Effort)
-    alone: Effort = field(default_factory=lambda: Effort(seconds=0.25))
+    alone: Effort = field(default_factory=lambda: Effort(rounds=14, seconds=0.25))
     lines: scaling.Sizes = field(default_factory=scaling.Sizes)
     storage: storing.Sizes = field(default_factory=storing.Sizes)
     long: long_runs.Sizes = field(default_factory=long_runs.Sizes)
