@@ -65,6 +65,13 @@ SHAPES = {
     ),
     "responses find {$or {replay_place, thread} or {replay_place: $gt $lte, thread}, scope}"
     " by replay_place down, limited": _by("replay"),
+    "responses find {replay_place, scope, thread} by replay_place down, limited": _by("replay"),
+    "responses find {$or {replay_place, thread}, scope} by replay_place down, limited": _by("replay"),
+    "responses find {place, scope, thread} by place down, limited": _by("place"),
+    "responses find {$or {place, thread}, scope} by place down, limited": _by("place"),
+    "responses find {$or {place, thread} or {place: $gt $lte, thread}, scope} by place down, limited": _by(
+        "place"
+    ),
     "responses find {place: $gt, scope, thread} by place down, limited": _by("place"),
     "responses find {place: $gt $lte, scope, thread} by place down, limited": _by("place"),
     "responses find {$or {place: $gt $lte, thread}, scope} by place down, limited": _by("place"),
@@ -164,6 +171,7 @@ async def _fill(uri: str, name: str) -> None:
             talk("failing", 300, status=Status.FAILED),
             talk("chain", 300, chained=True),
             talk_with_forks("asides", 150, range(1, 150)),
+            talk_with_forks("branching", 150, range(2, 150, 2)),
             talk_with_tools("tools", 300),
         ):
             await bulk.put(line)
@@ -173,6 +181,9 @@ async def _fill(uri: str, name: str) -> None:
 
 CHAIN = name("resp", "chain", 299)
 ASIDES = name("resp", "asides", 149)
+"""Ends a line each of whose turns is a thread of its own."""
+BRANCHING = name("resp", "branching", 149)
+"""Ends a line of threads with two turns each."""
 
 
 def _item(item_id: str, size: int = 0, **fields: str) -> str:
@@ -262,6 +273,7 @@ async def _read(driver: ServiceDriver) -> None:
         {"conversation_id": "tools"},
         {"previous_response_id": CHAIN},
         {"previous_response_id": ASIDES},
+        {"previous_response_id": BRANCHING},
         {"previous_response_id": "fork-1b"},
         {"previous_response_id": "deep-1b"},
         {"previous_response_id": "snapshot-2"},

@@ -285,8 +285,7 @@ class Reading:
     ) -> list[Document]:
         field = "place" if everything else "replay_place"
         branches: list[dict[str, Any]] = [
-            {"thread": segment.thread, field: {"$gt": segment.after, **_up_to(segment.last)}}
-            for segment in segments
+            {"thread": segment.thread, field: _places(segment)} for segment in segments
         ]
         # The open end of a conversation takes in the document that tells of deletions; elsewhere it is asked for.
         if ask_deleted and not everything and segments[0].last < NO_END:
@@ -537,6 +536,13 @@ _RESPONSE = {
     "payload": 1,
     "payload_side": 1,
 }
+
+
+def _places(segment: Segment) -> int | dict[str, int]:
+    """The places of a segment as a condition. A single one, as between two forks, costs less than a range."""
+    if segment.last == segment.after + 1:
+        return segment.last
+    return {"$gt": segment.after, **_up_to(segment.last)}
 
 
 def _up_to(last: int) -> dict[str, Any]:
