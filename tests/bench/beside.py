@@ -25,10 +25,7 @@ class UnlikeError(Exception):
 class Effort:
     """How much is measured."""
 
-    passes: int = 3
-    """Each with processes of its own: two of the same kind differ by some percent for as long as they live."""
     rounds: int = 6
-    """Of one pass."""
     seconds: float = 0.35
     """Of one round: short, so that what else the machine does strikes both sides alike."""
     callers: int = CALLERS

@@ -27,7 +27,10 @@ class Plan:
     """How much is stored and measured."""
 
     turns_read: int = 1000
+    passes: int = 3
+    """Over the calls, each with processes of its own: two of the same kind differ by some percent for life."""
     calls: Effort = field(default_factory=Effort)
+    """Of one pass."""
     alone: Effort = field(default_factory=lambda: Effort(rounds=14, seconds=0.25))
     lines: scaling.Sizes = field(default_factory=scaling.Sizes)
     storage: storing.Sizes = field(default_factory=storing.Sizes)
@@ -42,7 +45,7 @@ async def measure(uri: str, plan: Plan, progress: Progress) -> Results:
         progress("putting the lines that are read and written")
         await data.put(("service", "floor"))
         sides = partial(_service_and_floor, directory, uri, name)
-        results.compared.extend(await _in_passes(data, sides, plan.calls, progress))
+        results.compared.extend(await _in_passes(data, sides, plan, progress))
         pairs = await scaling.put(Bulk(database), plan.lines, progress)
         async with servers.service(directory, uri, name) as service:
             results.scaled.extend(await scaling.compare(pairs, service, plan.alone, progress))
@@ -58,7 +61,7 @@ async def measure_drivers(uri: str, plan: Plan, progress: Progress) -> Results:
         data = Data(Bulk(database), plan.turns_read)
         await data.put(("PyMongo", "Motor"))
         sides = partial(_both_drivers, directory, uri, name)
-        results.drivers.extend(await _in_passes(data, sides, plan.calls, progress))
+        results.drivers.extend(await _in_passes(data, sides, plan, progress))
     return results
 
 
@@ -73,14 +76,14 @@ async def measure_long(uri: str, plan: Plan, progress: Progress) -> Results:
     return results
 
 
-async def _in_passes(data: Data, sides: _Sides, effort: Effort, progress: Progress) -> list[Compared]:
+async def _in_passes(data: Data, sides: _Sides, plan: Plan, progress: Progress) -> list[Compared]:
     """Each kind of call on both sides, by processes that are started anew for each pass."""
     compared: list[Compared] = []
-    for number in range(1, effort.passes + 1):
+    for number in range(1, plan.passes + 1):
         async with sides() as both:
             for index, row in enumerate(data.rows()):
-                title = f"pass {number} of {effort.passes}"
-                found = await beside.compare(row, both, effort, partial(_told, progress, title))
+                title = f"pass {number} of {plan.passes}"
+                found = await beside.compare(row, both, plan.calls, partial(_told, progress, title))
                 if number == 1:
                     compared.append(found)
                 else:

@@ -27,7 +27,8 @@ from turnstore_service.storage.mongo.indexes import PATHS, RESPONSES, make_index
 
 TINY = Plan(
     turns_read=60,
-    calls=Effort(passes=2, rounds=2, seconds=0.01, callers=4, calls_alone=5, calls_at_once=2),
+    passes=2,
+    calls=Effort(rounds=2, seconds=0.01, callers=4, calls_alone=5, calls_at_once=2),
     alone=Effort(rounds=2, seconds=0.01),
     lines=scaling.Sizes(
         long_conversation=200, conversation=80, long_chain=120, chain=60, forks=10, asides=60, failed=60
