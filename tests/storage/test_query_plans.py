@@ -83,6 +83,11 @@ SHAPES = {
         "deleted", "place"
     ),
     "responses find {$or {deleted, place: $gt $lte, scope, thread}}, limited": _by("deleted"),
+    "responses find {$or {deleted, place, scope, thread}}, limited": _by("deleted"),
+    "responses find {$or {deleted, place, scope, thread} or {deleted, place: $gt $lte, scope, thread}}, limited": _by(
+        "deleted"
+    ),
+    "responses find {deleted, place, scope, thread} by place down, limited": _by("deleted"),
     # Who holds an item
     "responses find {claims: $in, root, scope}": _by("claims"),
     "responses find {input.ids: $in, scope}": _by("input_ids"),

@@ -299,7 +299,7 @@ class Reading:
         segments = await self._lines.lay_out(line)
         for at in range(0, len(segments), SEGMENTS_AT_ONCE):
             branches: list[dict[str, Any]] = [
-                {"thread": segment.thread, "place": {"$gt": segment.after, **_up_to(segment.last)}}
+                {"thread": segment.thread, "place": _places(segment)}
                 for segment in segments[at : at + SEGMENTS_AT_ONCE]
             ]
             # By the small index of what was deleted: the planner likes that of all places as well.
